@@ -1,0 +1,1 @@
+"""Volery's Python runtime."""
