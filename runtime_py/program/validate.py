@@ -274,8 +274,8 @@ def validate(program: Program) -> Program:
     for i in range(len(p.ops)):
         op = _Op(p, i)
         op.references()
-        for s in op.op.ins:
-            op.check(s < 0 or s in written, f"reads slot {s} before anything writes it")
+        for slot in op.op.ins:
+            op.check(slot < 0 or slot in written, f"reads slot {slot} before anything writes it")
         _RULES[op.op.kind](op)
         written.update((op.op.out, op.op.out2))
     if p.output_slot not in written:
