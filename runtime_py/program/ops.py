@@ -85,7 +85,7 @@ class PoolMode(IntEnum):
     MAX = 2
     LAST = 3
     MEAN_SQRT_LEN = 4
-    WEIGHTED_MEAN = 5  # token i of the pooled tokens weighs i + 1
+    WEIGHTED_MEAN = 5  # token i of its sequence weighs i + 1; skipped tokens keep their number
 
 
 class OpKind(IntEnum):

@@ -1,0 +1,70 @@
+"""The checks that every executor makes before it works on a step."""
+
+from __future__ import annotations
+
+from array import array
+
+from runtime_py.errors import InvalidInput, InvalidType
+from runtime_py.executors.base import ExecutorLimits, Step
+from runtime_py.program import Program
+
+
+def check_counts(limits: ExecutorLimits, step: Step) -> None:
+    """The step's sizes fit the limits; constant time.
+
+    Raises:
+        InvalidInput: names the count and the limit.
+    """
+    ids = step.token_ids
+    if not isinstance(ids, array) or ids.typecode != "i":
+        raise InvalidType(f"token_ids is {type(ids).__name__}, expected array('i')")
+    for what, count, limit in (
+        ("tokens", len(ids), limits.max_tokens),
+        ("sequences", len(step.seqs), limits.max_seqs),
+        ("threads", step.threads, limits.threads),
+    ):
+        if not 1 <= count <= limit:
+            raise InvalidInput(f"a step has {count} {what}, expected 1 to {limit}; split it")
+
+
+def check_rows(program: Program, step: Step) -> None:
+    """Sequences tile the tokens, and ids and positions exist; linear time.
+
+    Raises:
+        InvalidInput: names the token or sequence.
+    """
+    at = 0
+    for i, row in enumerate(step.seqs):
+        first, tokens, context, skip = row
+        if first != at or tokens < 1:
+            raise InvalidInput(
+                f"sequence {i} has {tokens} tokens from {first} on, "
+                f"expected at least 1 from {at} on"
+            )
+        if not 0 <= skip < tokens:
+            raise InvalidInput(
+                f"sequence {i} skips {skip} of its {tokens} tokens in pooling, "
+                f"expected 0 to {tokens - 1}"
+            )
+        end = context + tokens
+        if context < 0 or (program.max_positions and end > program.max_positions):
+            raise InvalidInput(
+                f"sequence {i} has positions {context} to {end - 1}, the model has "
+                f"0 to {program.max_positions - 1}; truncate it"
+            )
+        at += tokens
+    if at != len(step.token_ids):
+        raise InvalidInput(f"the sequences hold {at} tokens, the step {len(step.token_ids)}")
+    low, high = min(step.token_ids), max(step.token_ids)
+    if low < 0 or high >= program.vocab_size:
+        bad = low if low < 0 else high
+        raise InvalidInput(
+            f"token {step.token_ids.index(bad)} has id {bad}, the vocabulary has "
+            f"0 to {program.vocab_size - 1}"
+        )
+
+
+def check_step(program: Program, limits: ExecutorLimits, step: Step) -> None:
+    """`check_counts`, then `check_rows`."""
+    check_counts(limits, step)
+    check_rows(program, step)

@@ -1,0 +1,101 @@
+"""Stored weights to floats, and activations to the values that int8 codes stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime_py.errors import ArtifactCorrupt
+from runtime_py.executors.weights import RowRange
+from runtime_py.program import BLOCK, Tensor, TensorFormat
+
+Array = Any
+"""An array of the namespace in use (numpy or torch)."""
+
+
+def dequantize(
+    tensor: Tensor, ranges: Iterable[RowRange], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """The values of a stored tensor.
+
+    Args:
+        ranges: all rows of the tensor, in order, as `WeightSource.iter_rows` gives them.
+        dtype: f32, or f64 to hold ``q * scale + min`` without rounding.
+
+    Returns:
+        Array of the tensor's logical shape.
+
+    Raises:
+        ArtifactCorrupt: rows are missing or out of order.
+    """
+    out = np.empty((tensor.shape[0], int(np.prod(tensor.shape[1:], dtype=np.int64))), dtype)
+    at = 0
+    for part in ranges:
+        if part.row0 != at or at + part.rows > len(out):
+            raise ArtifactCorrupt(
+                f"tensor {tensor.name!r}: rows {part.row0} to {part.row0 + part.rows - 1} "
+                f"after row {at - 1} of {len(out)}"
+            )
+        out[at : at + part.rows] = _rows(tensor.format, part, out.shape[1], out.dtype)
+        at += part.rows
+    if at != len(out):
+        raise ArtifactCorrupt(f"tensor {tensor.name!r} has {at} rows, expected {len(out)}")
+    return out.reshape(tensor.shape)
+
+
+def _rows(
+    fmt: TensorFormat, part: RowRange, columns: int, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    if fmt in (TensorFormat.F32, TensorFormat.F16):
+        stored = np.float32 if fmt is TensorFormat.F32 else np.float16
+        plain: npt.NDArray[Any] = np.frombuffer(part.data, stored).astype(dtype)
+        return plain.reshape(part.rows, columns)
+    if part.scale is None:
+        raise ArtifactCorrupt(f"a {fmt.name} tensor came without its scale")
+    if fmt is TensorFormat.I8R:
+        codes = np.frombuffer(part.data, np.int8).reshape(part.rows, columns)
+        scales = np.frombuffer(part.scale, np.float32).reshape(part.rows, 1)
+        product: npt.NDArray[Any] = codes.astype(dtype) * scales.astype(dtype)
+        return product
+    if part.min is None:
+        raise ArtifactCorrupt(f"a {fmt.name} tensor came without its min")
+    raw: npt.NDArray[Any] = np.frombuffer(part.data, np.uint8).reshape(
+        part.rows, -(-columns // BLOCK), -1
+    )
+    if fmt is TensorFormat.I4B32:
+        raw = np.concatenate([raw & 15, raw >> 4], axis=-1)
+    scale, low = (
+        np.frombuffer(p, np.float16).reshape(part.rows, -1, 1).astype(dtype)
+        for p in (part.scale, part.min)
+    )
+    values: npt.NDArray[Any] = raw.astype(dtype) * scale + low
+    return values.reshape(part.rows, -1)[:, :columns]
+
+
+def quantize_activations(xp: Any, x: Array) -> Array:
+    """What is left of ``x`` after int8 quantization per row and block of 32 columns.
+
+    The codes are those of the kernels (docs/design.md, 6.1): ``sa = max|x| / 127`` and
+    ``a = round_half_even(x * (1 / sa))`` in f32.
+
+    Args:
+        x: [T, K].
+
+    Returns:
+        ``a * sa``, [T, K] in the dtype of ``x``.
+    """
+    tokens, columns = x.shape
+    padding = -columns % BLOCK
+    f32 = xp.asarray(x, dtype=xp.float32)
+    if padding:
+        f32 = xp.concat([f32, xp.zeros((tokens, padding), dtype=xp.float32)], axis=1)
+    blocks = xp.reshape(f32, (tokens, -1, BLOCK))
+    scale = xp.max(xp.abs(blocks), axis=2, keepdims=True) / 127
+    one = xp.ones_like(scale)
+    codes = xp.round(blocks * (one / xp.where(scale == 0, one, scale)))
+    codes = xp.where(blocks == 0, xp.zeros_like(codes), xp.clip(codes, -127, 127))
+    values = xp.asarray(codes, dtype=x.dtype) * xp.asarray(scale, dtype=x.dtype)
+    return xp.reshape(values, (tokens, -1))[:, :columns]
