@@ -1,28 +1,109 @@
-# The two commands of a newcomer are `make demo` and `make test`.
+# A newcomer needs two commands: `make demo` and `make test`. `make help` lists the rest.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
 WASM := runtime_py/_wasm/volery-simd.wasm
-WASM_SOURCES := $(shell find wasm -name '*.c' -o -name '*.h')
+WASM_SOURCES := $(shell find wasm -name '*.c' -o -name '*.h') $(wildcard toolchain/build/*.py)
+MODEL := artifacts/minilm
+NPM_STAMP := workers/node_modules/.installed
+PYTEST_ARGS ?= -n 2
+C_FILES = $(shell find wasm bench -name '*.c' -o -name '*.h')
 
-.PHONY: demo test lint format wasm clean
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help demo test lint format bench wasm wheel clean
 .DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
 
-$(VENV)/pip:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	touch $@
+help:
+	@echo "make demo    install, compile, export a model, search a small corpus"
+	@echo "make test    install what the tests need and run them (PYTEST_ARGS='-n 2')"
+	@echo "make lint    ruff, mypy, clang-format, and the JavaScript checks"
+	@echo "make format  rewrite the sources as the linters want them"
+	@echo "make bench   measure this machine (bench/README.md)"
+	@echo "make wasm    compile the WebAssembly runtime"
+	@echo "make wheel   build dist/volery-*.whl with the runtime inside"
+	@echo "make clean   remove everything that was made here"
 
-$(VENV)/demo: $(VENV)/pip requirements/demo.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet -r requirements/demo.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+# --- Python -----------------------------------------------------------------------------
 
-$(VENV)/test: $(VENV)/demo requirements/test.txt
-	$(BIN)/python -m pip install --quiet -r requirements/test.txt
-	touch $@
+$(STAMPS)/venv:
+	@echo "== a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
 
-$(WASM): $(VENV)/demo $(WASM_SOURCES)
-	$(BIN)/toolchain build
+$(STAMPS)/demo: requirements/demo.txt pyproject.toml | $(STAMPS)/venv
+	@echo "== Python packages for exporting and running (about 1.3 GB, some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet -r requirements/demo.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(STAMPS)/test: requirements/test.txt $(STAMPS)/demo
+	@echo "== Python packages for the tests"
+	@$(BIN)/python -m pip install --quiet -r requirements/test.txt
+	@touch $@
+
+# --- WebAssembly, the model, JavaScript, a browser --------------------------------------
+
+$(WASM): $(WASM_SOURCES) | $(STAMPS)/demo
+	@echo "== the WebAssembly runtime"
+	@$(BIN)/toolchain build
+	@touch $@
 
 wasm: $(WASM)
+
+$(MODEL)/manifest.json: | $(WASM)
+	@echo "== all-MiniLM-L6-v2 as an int8 artifact in $(MODEL)"
+	@$(BIN)/toolchain export all-MiniLM-L6-v2 -o $(MODEL)
+
+$(NPM_STAMP): workers/package.json workers/package-lock.json
+	@echo "== JavaScript packages"
+	@cd workers && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome))
+
+.PHONY: browser
+browser:
+ifeq ($(CHROMIUM),)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "== Chromium, from Debian"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null >/dev/null; \
+	else \
+	  echo "the browser tests need Chromium: install it (Debian: apt-get install chromium)"; exit 1; \
+	fi
+endif
+
+# --- What people ask for ----------------------------------------------------------------
+
+demo: $(MODEL)/manifest.json
+	@$(BIN)/python -m demo.search $(MODEL)
+
+test: $(STAMPS)/test $(WASM) $(NPM_STAMP) browser
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMPS)/test $(NPM_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	cd workers && npm run --silent check && npm run --silent format:check
+
+format: $(STAMPS)/test $(NPM_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
+	cd workers && npm run --silent format
+
+bench: $(STAMPS)/test $(MODEL)/manifest.json $(NPM_STAMP)
+	@$(BIN)/python -m bench
+
+wheel: $(WASM)
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean:
+	rm -rf $(VENV) build dist artifacts workers/node_modules runtime_py/_wasm/*.wasm
+	find . -name __pycache__ -prune -exec rm -rf {} +
