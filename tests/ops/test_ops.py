@@ -1,0 +1,71 @@
+"""Every op case on every backend, against the float64 reference; and the reference
+against formulas that share nothing with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from runtime_py.executors.base import ModelExecutor, Step
+from tests.ops.backends import BACKENDS
+from tests.ops.cases import Case, all_cases
+
+
+def check(case: Case, output: memoryview, wanted: np.ndarray) -> None:
+    got = np.asarray(output)
+    assert got.shape == wanted.shape
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    np.testing.assert_allclose(got[finite], wanted[finite], rtol=case.rtol, atol=case.atol)
+
+
+@pytest.mark.parametrize("name", all_cases())
+def test_reference_equals_the_independent_formula(name: str) -> None:
+    case = all_cases()[name]
+    expected, truth = case.expected(), case.truth()
+    check(case, memoryview(np.where(np.isfinite(expected), expected, np.nan)), truth)
+
+
+@pytest.mark.parametrize("name", all_cases())
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_op(
+    backend: str, name: str, bench: Callable[[str, str, ModelExecutor, Step], None]
+) -> None:
+    case = all_cases()[name]
+    tokens, seqs = len(case.step.token_ids), len(case.step.seqs)
+    executor = BACKENDS[backend](case.program, case.weights(), tokens, seqs)
+    try:
+        threads = executor.limits.threads
+        step = Step(case.step.token_ids, case.step.seqs, threads)
+        result = executor.run(step)
+        check(case, result.output, case.expected())
+        assert result.statuses == case.statuses
+        bench(backend, name, executor, step)
+    finally:
+        executor.close()
+
+
+def test_every_op_format_and_enum_member_has_a_case() -> None:
+    from runtime_py.program import Activation, BinaryOp, NormMode, OpKind, PoolMode, TensorFormat
+
+    seen: set[object] = set()
+    enums = {
+        (OpKind.LINEAR, "activation"): Activation,
+        (OpKind.UNARY, "activation"): Activation,
+        (OpKind.NORM, "mode"): NormMode,
+        (OpKind.POOL, "mode"): PoolMode,
+        (OpKind.BINARY, "op"): BinaryOp,
+    }
+    for case in all_cases().values():
+        seen.update(t.format for t in case.program.tensors)
+        for op in case.program.ops:
+            seen.add(op.kind)
+            for (kind, field), enum in enums.items():
+                if op.kind is kind:
+                    seen.add((kind, enum(op.uint(field))))
+    wanted = {*OpKind, *TensorFormat}
+    for (kind, _), enum in enums.items():
+        wanted.update((kind, member) for member in enum)
+    assert wanted <= seen, f"without a case: {wanted - seen}"
