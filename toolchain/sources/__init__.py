@@ -1,0 +1,6 @@
+"""Where a model comes from: a directory, an installed package, the hub, an ONNX file."""
+
+from toolchain.sources.resolve import resolve
+from toolchain.sources.source import ModelSource
+
+__all__ = ["ModelSource", "resolve"]
