@@ -1,0 +1,130 @@
+/** `goldens.json`: inputs and outputs by which a backend checks itself at load. */
+import { isRecord, parseJson } from "./artifact/manifest.js";
+import { ArtifactCorrupt, InvalidInput } from "./errors.js";
+import { packSequences, SeqStatus } from "./step.js";
+
+/** @typedef {import("./step.js").Step} Step */
+/** @typedef {import("./step.js").StepResult} StepResult */
+
+/**
+ * @typedef {object} GoldenCase
+ * @property {string} text
+ * @property {number[]} tokenIds
+ * @property {number[]} embedding
+ */
+
+/**
+ * @typedef {object} Goldens
+ * @property {number} minCosine
+ * @property {GoldenCase[]} cases
+ */
+
+/**
+ * @typedef {object} GoldenReport
+ * @property {number} cases
+ * @property {number} worstCosine
+ */
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {number} width of the program's output
+ * @returns {Goldens}
+ */
+export function parseGoldens(bytes, width) {
+  const raw = parseJson(bytes, "goldens.json");
+  const bad = (/** @type {string} */ what) =>
+    new ArtifactCorrupt(`goldens.json ${what}; export the model again`);
+  const minCosine = raw?.tolerance?.cosine;
+  if (typeof minCosine !== "number" || !(minCosine > 0 && minCosine <= 1)) {
+    throw bad("has no tolerance.cosine between 0 and 1");
+  }
+  if (!Array.isArray(raw.cases) || raw.cases.length === 0) throw bad("has no cases");
+  const cases = raw.cases.map((/** @type {unknown} */ value, /** @type {number} */ i) => {
+    if (!isRecord(value)) throw bad(`case ${i} is not an object`);
+    const { text, token_ids: tokenIds, embedding } = value;
+    if (typeof text !== "string") throw bad(`case ${i} has no text`);
+    if (!Array.isArray(tokenIds) || tokenIds.length === 0) throw bad(`case ${i} has no token_ids`);
+    if (!Array.isArray(embedding) || embedding.length !== width) {
+      throw bad(`case ${i} has no embedding of ${width} numbers`);
+    }
+    return { text, tokenIds, embedding };
+  });
+  return { minCosine, cases };
+}
+
+/**
+ * Run every case and compare.
+ *
+ * @param {Goldens} goldens
+ * @param {{maxTokens: number, maxSeqs: number}} limits
+ * @param {(step: Step) => Promise<StepResult>} run
+ * @returns {Promise<GoldenReport>}
+ * @throws {ArtifactCorrupt} a case misses the tolerance: this host and artifact must not be
+ *   trusted together
+ */
+export async function checkGoldens({ minCosine, cases }, limits, run) {
+  let worstCosine = 1;
+  for (const batch of batches(cases, limits)) {
+    let result;
+    try {
+      result = await run(packSequences(batch.map((c) => c.tokenIds)));
+    } catch (cause) {
+      if (!(cause instanceof InvalidInput)) throw cause;
+      throw new ArtifactCorrupt(`goldens.json cannot be run: ${cause.message}`, { cause });
+    }
+    const { output, width, statuses } = result;
+    batch.forEach(({ text, embedding }, i) => {
+      const got = output.subarray(i * width, (i + 1) * width);
+      const similarity = statuses[i] === SeqStatus.OK ? cosine(got, embedding) : NaN;
+      if (!(similarity >= minCosine)) {
+        throw new ArtifactCorrupt(
+          `the golden text ${JSON.stringify(text.slice(0, 40))} has cosine ` +
+            `${similarity.toFixed(6)} to its expected embedding, at least ${minCosine} is ` +
+            "required; this host computes the model wrongly: try wasm: {variant: 'simd'} and report it",
+        );
+      }
+      worstCosine = Math.min(worstCosine, similarity);
+    });
+  }
+  return { cases: cases.length, worstCosine };
+}
+
+/**
+ * As few steps as the limits allow; usually one.
+ *
+ * @param {GoldenCase[]} cases
+ * @param {{maxTokens: number, maxSeqs: number}} limits
+ * @returns {GoldenCase[][]}
+ */
+function batches(cases, { maxTokens, maxSeqs }) {
+  /** @type {GoldenCase[][]} */
+  const all = [];
+  let tokens = Infinity;
+  for (const c of cases) {
+    const last = all.at(-1);
+    if (last && tokens + c.tokenIds.length <= maxTokens && last.length < maxSeqs) {
+      last.push(c);
+      tokens += c.tokenIds.length;
+    } else {
+      all.push([c]);
+      tokens = c.tokenIds.length;
+    }
+  }
+  return all;
+}
+
+/**
+ * @param {ArrayLike<number>} a
+ * @param {ArrayLike<number>} b
+ */
+function cosine(a, b) {
+  let ab = 0;
+  let aa = 0;
+  let bb = 0;
+  for (let i = 0; i < a.length; i++) {
+    ab += a[i] * b[i];
+    aa += a[i] * a[i];
+    bb += b[i] * b[i];
+  }
+  return ab / Math.sqrt(aa * bb);
+}

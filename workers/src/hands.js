@@ -1,0 +1,146 @@
+/**
+ * The hands: load an artifact, own its memory, run steps. No tokenizer and no batching
+ * here: those belong to the engine above.
+ */
+import { ArtifactReader } from "./artifact/reader.js";
+import { toSource } from "./artifact/source.js";
+import { throwIfAborted } from "./errors.js";
+import { WasmExecutor } from "./executor.js";
+import { checkGoldens, parseGoldens } from "./goldens.js";
+
+/** @typedef {import("./hosts/web.js").Host} Host */
+/** @typedef {import("./step.js").Step} Step */
+/** @typedef {import("./step.js").StepResult} StepResult */
+
+/**
+ * @typedef {object} LoadOptions
+ * @property {AbortSignal} [signal] cancels the load with `Aborted`
+ * @property {(progress: import("./artifact/reader.js").Progress) => void} [onProgress]
+ * @property {number} [threads] threads in the pool, 1 by default; fewer where the host
+ *   cannot share memory, which `model.info.warnings` then says
+ * @property {import("./wasm/variants.js").WasmOptions} [wasm]
+ * @property {number} [maxTokens] most tokens in a step; by default 512 or the model's limit
+ * @property {number} [maxSeqs] most sequences in a step; by default 64
+ */
+
+/**
+ * @typedef {object} ModelInfo
+ * @property {import("./wasm/variants.js").Variant} variant the wasm build in use
+ * @property {number} threads
+ * @property {{maxTokens: number, maxSeqs: number}} limits of a step
+ * @property {{weights: number, workspaces: number, total: number}} memoryBytes
+ * @property {number} loadMs
+ * @property {readonly string[]} warnings what the host could not give
+ * @property {import("./goldens.js").GoldenReport} goldens
+ * @property {Record<string, any>} manifest
+ */
+
+const DEFAULT_MAX_TOKENS = 512;
+const DEFAULT_MAX_SEQS = 64;
+
+/**
+ * A host's `loadModel`.
+ *
+ * @param {Host} host
+ */
+export function createLoader(host) {
+  /**
+   * Load an artifact and check it against its goldens.
+   *
+   * @param {unknown} from a URL or path of the artifact's folder, its files' bytes by name
+   *   (an object or a Map), or any `Source`
+   * @param {LoadOptions} [options]
+   * @returns {Promise<Model>}
+   * @throws {ArtifactError} missing, corrupt or unsupported artifact, or goldens missed
+   * @throws {OutOfMemory} the host cannot hold the model
+   * @throws {Aborted} `options.signal` fired
+   */
+  return async function loadModel(from, options = {}) {
+    const start = performance.now();
+    const { signal, onProgress, threads = 1, wasm } = options;
+    const { createHash } = host;
+    const source = toSource(from, host.source);
+    const reader = await ArtifactReader.open(source, { signal, onProgress, createHash });
+    const { manifest } = reader;
+    const longest = Number(manifest.raw.limits?.max_tokens) || 0;
+    const maxTokens = options.maxTokens ?? Math.max(DEFAULT_MAX_TOKENS, longest);
+    const maxSeqs = options.maxSeqs ?? DEFAULT_MAX_SEQS;
+    const shards = manifest.shards.map((name) => ({
+      name,
+      bytes: manifest.files[name].bytes,
+      open: () => reader.stream(name),
+    }));
+    const executor = await WasmExecutor.create(host, await reader.program(), shards, {
+      threads,
+      maxTokens,
+      maxSeqs,
+      wasm,
+      expectedBytes: ({ workspaces }) => {
+        const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
+        const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
+        return of("weights_bytes") + workspaces * arena;
+      },
+    });
+    try {
+      const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);
+      const report = await checkGoldens(goldens, executor.limits, (step) => executor.run(step));
+      throwIfAborted(signal, "loading");
+      const info = {
+        variant: executor.variant,
+        threads: executor.threads,
+        limits: executor.limits,
+        memoryBytes: executor.memoryBytes,
+        loadMs: performance.now() - start,
+        warnings: executor.warnings,
+        goldens: report,
+        manifest: manifest.raw,
+      };
+      return new Model(executor, goldens, info);
+    } catch (error) {
+      await executor.close();
+      throw error;
+    }
+  };
+}
+
+/** A loaded model. Made by `loadModel`. */
+export class Model {
+  #executor;
+  #goldens;
+
+  /**
+   * @param {WasmExecutor} executor
+   * @param {import("./goldens.js").Goldens} goldens
+   * @param {ModelInfo} info
+   */
+  constructor(executor, goldens, info) {
+    this.#executor = executor;
+    this.#goldens = goldens;
+    this.info = Object.freeze(info);
+  }
+
+  /**
+   * Execute one step; see `WasmExecutor.run`.
+   *
+   * @param {Step} step
+   * @param {{threads?: number}} [options]
+   * @returns {Promise<StepResult>}
+   */
+  run(step, options) {
+    return this.#executor.run(step, options);
+  }
+
+  /**
+   * Check the model against the artifact's golden outputs; loading did it once already.
+   *
+   * @returns {Promise<import("./goldens.js").GoldenReport>}
+   */
+  runGoldens() {
+    return checkGoldens(this.#goldens, this.#executor.limits, (step) => this.run(step));
+  }
+
+  /** Let steps in flight end, refuse the others, free everything. Idempotent. */
+  close() {
+    return this.#executor.close();
+  }
+}

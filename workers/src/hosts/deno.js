@@ -1,0 +1,11 @@
+/** The host Deno: Web Workers, and files read through its Node modules. */
+import { nativeHash, pathOrUrl, readUrl } from "./files.js";
+import { webHost } from "./web.js";
+
+/** @type {import("./web.js").Host} */
+export const denoHost = {
+  ...webHost,
+  source: pathOrUrl,
+  readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
+  createHash: nativeHash,
+};

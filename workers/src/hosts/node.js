@@ -1,0 +1,29 @@
+/** The host Node. */
+import { Worker } from "node:worker_threads";
+import { nativeHash, pathOrUrl, readUrl } from "./files.js";
+import { webHost } from "./web.js";
+
+/** @type {import("./web.js").Host} */
+export const nodeHost = {
+  source: pathOrUrl,
+  readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
+  createHash: nativeHash,
+  spawn({ onMessage, onError }) {
+    const worker = new Worker(new URL("../pool/worker.node.js", import.meta.url));
+    let ending = false;
+    worker.on("message", onMessage);
+    worker.on("messageerror", onError);
+    worker.on("error", onError);
+    worker.on("exit", (code) => {
+      if (!ending) onError(`it ended with code ${code}`);
+    });
+    return {
+      post: (message) => worker.postMessage(message),
+      async terminate() {
+        ending = true;
+        await worker.terminate();
+      },
+      hold: (busy) => (busy ? worker.ref() : worker.unref()),
+    };
+  },
+};

@@ -1,0 +1,7 @@
+/** The entry of Deno. */
+import { createLoader } from "./hands.js";
+import { denoHost } from "./hosts/deno.js";
+
+export * from "./exports.js";
+export { fileSource } from "./hosts/files.js";
+export const loadModel = createLoader(denoHost);

@@ -1,0 +1,6 @@
+/** The entry of browsers and edge runtimes. */
+import { createLoader } from "./hands.js";
+import { webHost } from "./hosts/web.js";
+
+export * from "./exports.js";
+export const loadModel = createLoader(webHost);

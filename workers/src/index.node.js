@@ -1,0 +1,7 @@
+/** The entry of Node. */
+import { createLoader } from "./hands.js";
+import { nodeHost } from "./hosts/node.js";
+
+export * from "./exports.js";
+export { fileSource } from "./hosts/files.js";
+export const loadModel = createLoader(nodeHost);
