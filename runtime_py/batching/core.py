@@ -1,0 +1,334 @@
+"""The batching core: events in, decisions out, time as an integer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runtime_py.batching.config import SchedulerConfig, TimeoutAction
+from runtime_py.batching.events import (
+    Decision,
+    EmbeddingReady,
+    Event,
+    Idle,
+    RequestAborted,
+    RequestArrived,
+    RequestFinished,
+    StepCompleted,
+)
+from runtime_py.batching.lane import Lane
+from runtime_py.batching.request import Request
+from runtime_py.batching.scheduler import RunningStep, Scheduler
+from runtime_py.batching.types import (
+    MAX_NS,
+    NS_PER_MS,
+    DeviceSpec,
+    FinishReason,
+    LaneSpec,
+    StepOutcome,
+    TrafficClass,
+)
+from runtime_py.errors import InvalidInput
+
+
+class Recorder(Protocol):
+    """Sees everything that goes in and comes out; see `runtime_py.batching.trace`."""
+
+    def start(
+        self, lanes: Sequence[LaneSpec], device: DeviceSpec, config: SchedulerConfig
+    ) -> None: ...
+
+    def record(
+        self, events: Sequence[Event], now_ns: int, decisions: Sequence[Decision]
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class CoreStats:
+    """Counters since the start; `BatchingCore.stats`.
+
+    Attributes:
+        finished: requests by how they ended.
+        steps, seqs, tokens: what was scheduled.
+        batch_sizes: steps by their number of sequences.
+        late_completions: steps that ended after nobody waited for them any more.
+    """
+
+    finished: dict[FinishReason, int] = field(default_factory=dict)
+    steps: int = 0
+    seqs: int = 0
+    tokens: int = 0
+    batch_sizes: dict[int, int] = field(default_factory=dict)
+    late_completions: int = 0
+
+
+class BatchingCore:
+    """A deterministic state machine; the same calls give the same decisions.
+
+    Args:
+        lanes: the models that share the device.
+        device: its threads and how many steps it runs at once.
+        config: the knobs.
+        recorder: sees every call, for replay.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneSpec],
+        device: DeviceSpec | None = None,
+        config: SchedulerConfig | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.device = device or DeviceSpec()
+        self.config = config or SchedulerConfig()
+        if self.device.threads < 1 or self.device.concurrent_steps < 1:
+            raise InvalidInput(f"device is {self.device}, expected at least one thread and step")
+        self.lanes = [Lane(spec, self.config) for spec in lanes]
+        self._by_name = {lane.spec.name: i for i, lane in enumerate(self.lanes)}
+        if not lanes or len(self._by_name) != len(lanes):
+            raise InvalidInput("a core needs one or more lanes with different names")
+        self.scheduler = Scheduler(self.lanes, self.device, self.config)
+        self.stats = CoreStats()
+        self._requests: dict[int, Request] = {}
+        self._next_seq = 0
+        self._now_ns = 0
+        self._out: list[Decision] = []
+        self._recorder = recorder
+        if recorder is not None:
+            recorder.start(lanes, self.device, self.config)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that have not ended."""
+        return len(self._requests)
+
+    def handle(self, event: Event, now_ns: int) -> list[Decision]:
+        """Take in one event at ``now_ns`` and decide."""
+        return self.handle_all((event,), now_ns)
+
+    def handle_all(self, events: Sequence[Event], now_ns: int) -> list[Decision]:
+        """Take in events that happened together, in order, and decide once.
+
+        Requests that arrive in one call can share their first step.
+
+        Args:
+            events: what happened.
+            now_ns: the present; time that runs backwards stands still.
+
+        Returns:
+            Decisions in the order to carry them out; the last one is `Idle`.
+
+        Raises:
+            InvalidInput: an event that no driver may send: a request id that is in use,
+                an unknown lane, a time beyond 2**52.
+        """
+        if not 0 <= now_ns <= MAX_NS:
+            raise InvalidInput(f"now_ns is {now_ns}, expected 0 to {MAX_NS}")
+        now_ns = self._now_ns = max(now_ns, self._now_ns)
+        self._out = []
+        out: list[Decision] = self._out
+        for event in events:
+            if isinstance(event, RequestArrived):
+                self._arrived(event, now_ns)
+            elif isinstance(event, StepCompleted):
+                self._completed(event, now_ns)
+            elif isinstance(event, RequestAborted):
+                request = self._requests.get(event.request_id)
+                if request is not None:
+                    self._finish(request, FinishReason.ABORTED)
+        for lane in self.lanes:
+            while (request := lane.queue.pop_alarm(now_ns)) is not None:
+                self._look_at(request, lane, now_ns)
+        for step in self.scheduler.schedule(now_ns):
+            self._count(step.shape.num_seqs, step.shape.num_tokens)
+            out.append(step)
+        out.append(Idle(self._next_alarm()))
+        if self._recorder is not None:
+            self._recorder.record(events, now_ns, out)
+        return out
+
+    # --- arrivals and alarms
+
+    def _arrived(self, event: RequestArrived, now_ns: int) -> None:
+        index = self._by_name.get(event.lane, -1)
+        if index < 0:
+            raise InvalidInput(f"unknown lane {event.lane!r}, expected {list(self._by_name)}")
+        if event.request_id in self._requests:
+            raise InvalidInput(f"request id {event.request_id} is in use")
+        lane = self.lanes[index]
+        request = Request(
+            event.request_id,
+            event.num_tokens,
+            event.traffic,
+            now_ns,
+            event.deadline_ns,
+            self._next_seq,
+        )
+        request.lane = index
+        self._next_seq += 1
+        self._requests[event.request_id] = request
+        if lane.lost:
+            self._finish(request, FinishReason.DEVICE_LOST)
+            return
+        threads = self.device.threads
+        queue = lane.queue.of(event.traffic)
+        rejection = lane.admission.check(request, queue, lane.cost, threads, now_ns)
+        if rejection is not None:
+            self._finish(request, rejection.reason, rejection.item, value=rejection.value)
+            return
+        lane.arrivals.add(len(event.num_tokens), now_ns)
+        if not lane.has_work:
+            # A lane that was idle has no claim on the time that others used meanwhile.
+            busy = [other.share_ns for other in self.lanes if other.has_work]
+            lane.share_ns = max(lane.share_ns, min(busy, default=0))
+        target_ns = self.config.latency_target_ms * NS_PER_MS
+        request.due_ns = now_ns + target_ns + lane.alone_ns(request, threads)
+        if request.deadline_ns >= 0:
+            request.due_ns = min(request.deadline_ns, MAX_NS)
+        lane.queue.push(request, now_ns)
+        self._arm(request, lane, now_ns)
+
+    def _arm(self, request: Request, lane: Lane, now_ns: int) -> None:
+        """Set the alarm at which `_look_at` can have something to do."""
+        at_ns = lane.queue.timeout_ns(request)
+        if request.deadline_ns >= 0:
+            latest_ns = request.deadline_ns
+            if request.num_waiting and lane.cost.warm:
+                latest_ns -= lane.alone_ns(request, self.device.threads)
+            latest_ns = max(latest_ns, now_ns + 1)
+            at_ns = latest_ns if at_ns < 0 else min(at_ns, latest_ns)
+        if at_ns >= 0:
+            lane.queue.set_alarm(request, max(at_ns, now_ns + 1))
+
+    def _look_at(self, request: Request, lane: Lane, now_ns: int) -> None:
+        """Shed a request that cannot be in time any more, or has waited too long."""
+        deadline_ns = request.deadline_ns
+        waited_ns = now_ns - request.arrival_ns
+        if 0 <= deadline_ns <= now_ns:
+            self._finish(request, FinishReason.DEADLINE, value=waited_ns)
+            return
+        if deadline_ns >= 0 and request.num_waiting and lane.cost.warm:
+            alone_ns = lane.alone_ns(request, self.device.threads)
+            if now_ns + alone_ns > deadline_ns:
+                # With nothing else to do, trying costs nobody anything, and it is how a
+                # cost model that has become too pessimistic finds out.
+                if len(self._requests) == 1 and not self.scheduler.running:
+                    lane.queue.set_alarm(request, deadline_ns)
+                else:
+                    self._finish(request, FinishReason.DEADLINE, value=waited_ns)
+                return
+        if 0 <= lane.queue.timeout_ns(request) <= now_ns:
+            policy = lane.queue.of(request.traffic).policy
+            if (
+                policy.timeout_action is TimeoutAction.REJECT
+                or request.traffic is TrafficClass.THROUGHPUT
+            ):
+                self._finish(request, FinishReason.TIMEOUT, value=waited_ns)
+                return
+            lane.queue.demote(request, now_ns)
+        self._arm(request, lane, now_ns)
+
+    def _next_alarm(self) -> int:
+        wake_ns = -1
+        for lane in self.lanes:
+            at_ns = lane.queue.next_alarm()
+            if at_ns >= 0 and (wake_ns < 0 or at_ns < wake_ns):
+                wake_ns = at_ns
+        return wake_ns
+
+    # --- completions
+
+    def _completed(self, event: StepCompleted, now_ns: int) -> None:
+        step = self.scheduler.finish(event.step_id)
+        if step is None:
+            self.stats.late_completions += 1
+            return
+        lane = step.lane
+        lane.share_ns += event.device_ns // lane.spec.weight
+        if event.outcome is StepOutcome.OK:
+            lane.cost.learn(step.shape, event.device_ns)
+            lane.admission.step_succeeded()
+            self._deliver(step, event)
+        elif event.outcome is StepOutcome.LOST:
+            self._lose(step)
+        elif event.outcome is StepOutcome.OUT_OF_MEMORY:
+            lane.admission.out_of_memory(step.shape)
+            self._give_back(step, event.step_id, now_ns)
+        else:
+            self._retry(step, event.step_id)
+
+    def _deliver(self, step: RunningStep, event: StepCompleted) -> None:
+        members = step.members
+        for row in event.non_finite:
+            request, item = members[row]
+            if request.alive:
+                self._finish(request, FinishReason.NON_FINITE, item, event.step_id)
+        row = 0
+        while row < len(members):
+            request, item = members[row]
+            start, first = row, item
+            row += 1
+            while row < len(members) and members[row] == (request, first + row - start):
+                row += 1
+            if not request.alive:
+                continue
+            count = row - start
+            request.in_flight -= count
+            request.num_done += count
+            self._out.append(EmbeddingReady(request.request_id, first, count, event.step_id, start))
+            if request.complete:
+                self._finish(request, FinishReason.DONE)
+
+    def _retry(self, step: RunningStep, step_id: int) -> None:
+        """Every sequence of a failed step runs once more, alone; then it is the culprit."""
+        for request, item in step.members:
+            if not request.alive:
+                continue
+            if step.is_retry:
+                self._finish(request, FinishReason.FAILED, item, step_id)
+            else:
+                step.lane.retries.append((request, item))
+
+    def _give_back(self, step: RunningStep, step_id: int, now_ns: int) -> None:
+        """The step was too large for memory; a single sequence cannot get smaller."""
+        members = [(r, item) for r, item in step.members if r.alive]
+        if len(step.members) == 1:
+            for request, item in members:
+                self._finish(request, FinishReason.OUT_OF_MEMORY, item, step_id)
+            return
+        by_request: dict[int, tuple[Request, list[int]]] = {}
+        for request, item in members:
+            by_request.setdefault(request.seq, (request, []))[1].append(item)
+        for request, items in by_request.values():
+            step.lane.queue.give_back(request, items, now_ns)
+
+    def _lose(self, step: RunningStep) -> None:
+        step.lane.lost = True
+        index = self.lanes.index(step.lane)
+        for request in [r for r in self._requests.values() if r.lane == index]:
+            self._finish(request, FinishReason.DEVICE_LOST)
+
+    # --- the one end of a request
+
+    def _finish(
+        self,
+        request: Request,
+        reason: FinishReason,
+        item: int = -1,
+        step_id: int = -1,
+        value: int = 0,
+    ) -> None:
+        request.alive = False
+        del self._requests[request.request_id]
+        self.lanes[request.lane].queue.remove(request)
+        finished = self.stats.finished
+        finished[reason] = finished.get(reason, 0) + 1
+        self._out.append(RequestFinished(request.request_id, reason, item, step_id, value))
+
+    def _count(self, num_seqs: int, num_tokens: int) -> None:
+        stats = self.stats
+        stats.steps += 1
+        stats.seqs += num_seqs
+        stats.tokens += num_tokens
+        stats.batch_sizes[num_seqs] = stats.batch_sizes.get(num_seqs, 0) + 1

@@ -1,0 +1,110 @@
+"""A request inside the core, from arrival to its one end."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from runtime_py.batching.types import TrafficClass
+
+
+class Request:
+    """The items of one `RequestArrived` and how far they have come.
+
+    An item is *waiting* (not yet in a step, or given back by one), *in flight* or *done*.
+    Waiting items leave in ascending order, given-back ones first.
+
+    Attributes:
+        lane: index of its lane.
+        seq: arrival order within the core; breaks every tie.
+        due_ns: when the scheduler wants it finished (orders, never sheds).
+        deadline_ns: when its owner stops caring, -1 = never (sheds).
+        alive: False once its `RequestFinished` is out.
+        alarmed: it has an entry in the heap of alarms.
+        queued: it has an entry in the heap of its class.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_returned",
+        "alarmed",
+        "alive",
+        "arrival_ns",
+        "deadline_ns",
+        "due_ns",
+        "in_flight",
+        "lane",
+        "num_done",
+        "num_tokens",
+        "queued",
+        "request_id",
+        "seq",
+        "started",
+        "traffic",
+        "waiting_sq",
+        "waiting_tokens",
+    )
+
+    def __init__(
+        self,
+        request_id: int,
+        num_tokens: tuple[int, ...],
+        traffic: TrafficClass,
+        arrival_ns: int,
+        deadline_ns: int,
+        seq: int,
+    ) -> None:
+        self.request_id = request_id
+        self.num_tokens = num_tokens
+        self.traffic = traffic
+        self.arrival_ns = arrival_ns
+        self.deadline_ns = deadline_ns
+        self.due_ns = arrival_ns
+        self.seq = seq
+        self.alarmed = False
+        self.alive = True
+        self.queued = False
+        self.started = False
+        self.lane = 0
+        self.in_flight = 0
+        self.num_done = 0
+        self.waiting_tokens = sum(num_tokens)
+        self.waiting_sq = sum([n * n for n in num_tokens])
+        self._cursor = 0
+        self._returned: deque[int] = deque()
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.num_tokens) - self._cursor + len(self._returned)
+
+    @property
+    def complete(self) -> bool:
+        return self.num_done == len(self.num_tokens)
+
+    def next_item(self) -> int:
+        """The item that `take` would hand out, or -1."""
+        if self._returned:
+            return self._returned[0]
+        return self._cursor if self._cursor < len(self.num_tokens) else -1
+
+    def take(self) -> int:
+        """Move the next waiting item into flight."""
+        if self._returned:
+            item = self._returned.popleft()
+        else:
+            item = self._cursor
+            self._cursor += 1
+        n = self.num_tokens[item]
+        self.waiting_tokens -= n
+        self.waiting_sq -= n * n
+        self.in_flight += 1
+        self.started = True
+        return item
+
+    def give_back(self, items: list[int]) -> None:
+        """Items in flight wait again, ahead of the others."""
+        for item in items:
+            n = self.num_tokens[item]
+            self.waiting_tokens += n
+            self.waiting_sq += n * n
+        self.in_flight -= len(items)
+        self._returned = deque(sorted([*self._returned, *items]))

@@ -1,0 +1,143 @@
+"""The plain data that the batching core is made of.
+
+Arithmetic in this package is chosen so that JavaScript makes the same decisions:
+integers stay below 2**53, and where a ratio is needed it is an IEEE double built
+with ``+ - * /`` only, in a fixed order. Nothing iterates over a set, nothing calls
+``hash()``, and every tie breaks by (due time, arrival, sequence number).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+MAX_NS = 2**52
+"""Later than any time this package computes; exact in a double."""
+
+NS_PER_MS = 1_000_000
+
+
+class TrafficClass(IntEnum):
+    """What a request wants from the scheduler."""
+
+    LATENCY = 0
+    """Somebody waits for it: earliest due time first."""
+    THROUGHPUT = 1
+    """Bulk work: fills what is left, first come first served, and never starves."""
+
+
+class StepOutcome(StrEnum):
+    """How a step ended, as the driver reports it."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """The backend raised; which of the step's sequences is to blame is unknown."""
+    OUT_OF_MEMORY = "out_of_memory"
+    LOST = "lost"
+    """The backend died; nothing will run on it again."""
+
+
+class FinishReason(StrEnum):
+    """Why a request ended. Everything but ``DONE`` becomes a typed error."""
+
+    DONE = "done"
+    NEVER_FITS = "never_fits"
+    OVERLOADED = "overloaded"
+    DEADLINE = "deadline"
+    TIMEOUT = "timeout"
+    ABORTED = "aborted"
+    NON_FINITE = "non_finite"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    DEVICE_LOST = "device_lost"
+
+
+class BoundBy(StrEnum):
+    """What kept a batch from growing further: the first thing to ask about a step."""
+
+    ALL = "all"
+    """Everything that waited is in it."""
+    SEQS = "seqs"
+    TOKENS = "tokens"
+    TIME = "time"
+    """The step's predicted time reached its target."""
+    DEADLINE = "deadline"
+    """One more sequence would have cost a member its deadline."""
+    RETRY = "retry"
+    """A sequence of a failed step, alone, so that only the culprit can fail again."""
+
+
+class StepShape(NamedTuple):
+    """What a step's time depends on.
+
+    Attributes:
+        num_seqs: sequences.
+        num_tokens: tokens of this step, over all sequences.
+        sum_len_sq: sum of squared lengths: the query-key pairs of full attention.
+        kv_tokens: tokens read from the key-value cache; 0 for an encoder.
+        threads: threads that run the step.
+    """
+
+    num_seqs: int
+    num_tokens: int
+    sum_len_sq: int
+    kv_tokens: int = 0
+    threads: int = 1
+
+
+class SeqSlice(NamedTuple):
+    """One sequence of a step: item ``item`` of a request, ``num_tokens`` long."""
+
+    request_id: int
+    item: int
+    num_tokens: int
+
+
+class CostProfile(NamedTuple):
+    """Nanoseconds per unit of `StepShape`, on one thread: what the cost model starts from.
+
+    Attributes:
+        step_ns: per step.
+        thread_ns: per thread beyond the first (starting it and meeting it at barriers).
+        seq_ns: per sequence.
+        token_ns: per token.
+        pair_ns: per query-key pair (``sum_len_sq``).
+        kv_ns: per token read from the key-value cache.
+    """
+
+    step_ns: float = 100_000.0
+    thread_ns: float = 40_000.0
+    seq_ns: float = 5_000.0
+    token_ns: float = 200_000.0
+    pair_ns: float = 100.0
+    kv_ns: float = 50.0
+
+
+class DeviceSpec(NamedTuple):
+    """What all lanes share.
+
+    Attributes:
+        threads: threads of the pool; steps in flight never use more together.
+        concurrent_steps: most steps in flight.
+    """
+
+    threads: int = 1
+    concurrent_steps: int = 1
+
+
+class LaneSpec(NamedTuple):
+    """One model's queue of one kind of work.
+
+    Attributes:
+        name: key of the lane, unique in its core, such as ``"minilm/embed"``.
+        max_tokens: most tokens in a step; a longer sequence never fits.
+        max_seqs: most sequences in a step.
+        weight: share of device time against other lanes' bulk work.
+        profile: where the cost model starts.
+    """
+
+    name: str
+    max_tokens: int
+    max_seqs: int
+    weight: int = 1
+    profile: CostProfile = CostProfile()

@@ -1,0 +1,368 @@
+"""The asyncio driver of the batching core.
+
+The core decides, the executor computes, and this class carries messages between
+them on the event loop that created it. Requests that are submitted in one turn of
+the loop reach the core together, which costs no time and lets them share a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from runtime_py.batching import (
+    BatchingCore,
+    CostProfile,
+    DeviceSpec,
+    EmbeddingReady,
+    Event,
+    FinishReason,
+    Idle,
+    LaneSpec,
+    RequestAborted,
+    RequestArrived,
+    RequestFinished,
+    SchedulerConfig,
+    StepCompleted,
+    StepOutcome,
+    StepScheduled,
+    Tick,
+    TraceRecorder,
+    TrafficClass,
+)
+from runtime_py.engine.request import EncodeRequest, error_of
+from runtime_py.engine.stats import EngineStats
+from runtime_py.errors import Aborted, DeviceLost, OutOfMemory
+from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
+
+_LANE = "embed"
+
+
+class Engine:
+    """Runs requests of one model, batched, on one executor.
+
+    Create it on the event loop that will use it; no method may be called from
+    another thread.
+
+    Args:
+        executor: the loaded backend; `close` closes it too.
+        width: f32 columns of an output row.
+        config: the scheduler's knobs.
+        profile: where the cost model starts.
+        recorder: records every event and decision.
+        clock: nanoseconds, never running backwards.
+    """
+
+    def __init__(
+        self,
+        executor: ModelExecutor,
+        width: int,
+        *,
+        config: SchedulerConfig | None = None,
+        profile: CostProfile | None = None,
+        recorder: TraceRecorder | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._executor = executor
+        self._row_bytes = 4 * width
+        self._clock = clock
+        limits = executor.limits
+        lane = LaneSpec(_LANE, limits.max_tokens, limits.max_seqs, profile=profile or CostProfile())
+        device = DeviceSpec(limits.threads, limits.concurrent_steps)
+        self._core = BatchingCore([lane], device, config, recorder)
+        self._lane = self._core.lanes[0]
+        self._next_id = 0
+        self._requests: dict[int, EncodeRequest] = {}
+        self._steps: dict[int, StepScheduled] = {}
+        self._results: dict[int, StepResult | BaseException] = {}
+        self._events: list[Event] = []
+        self._flush_handle: asyncio.Handle | None = None
+        self._wake_handle: asyncio.TimerHandle | None = None
+        self._wake_ns = -1
+        self._device_ns = 0
+        self._room: deque[tuple[asyncio.Future[None], int, TrafficClass]] = deque()
+        self._quiet: list[asyncio.Future[None]] = []
+        self._lost: BaseException | None = None
+        self._close_task: asyncio.Task[None] | None = None
+
+    # --- requests
+
+    def submit(
+        self,
+        token_ids: Sequence[Sequence[int]],
+        *,
+        pool_skips: Sequence[int] | None = None,
+        traffic: TrafficClass = TrafficClass.LATENCY,
+        deadline_ns: int = -1,
+        first_index: int = 0,
+    ) -> EncodeRequest:
+        """Queue sequences; they start when the device has room.
+
+        Args:
+            token_ids: one or more sequences of at least one token.
+            pool_skips: leading tokens of each that pooling leaves out; None = none.
+            deadline_ns: on the engine's clock; -1 = never.
+            first_index: index of the first sequence in the caller's list, for messages.
+
+        Raises:
+            Aborted: the engine is closed.
+        """
+        if self._close_task is not None:
+            raise Aborted("the model is closed; load it again")
+        request = EncodeRequest(
+            self._next_id,
+            token_ids,
+            pool_skips or [0] * len(token_ids),
+            bytearray(len(token_ids) * self._row_bytes),
+            self._loop.create_future(),
+            self._clock(),
+            first_index,
+        )
+        self._next_id += 1
+        self._requests[request.request_id] = request
+        lengths = tuple([len(ids) for ids in token_ids])
+        self._post(RequestArrived(request.request_id, _LANE, lengths, traffic, deadline_ns))
+        return request
+
+    async def result(self, request: EncodeRequest) -> bytearray:
+        """Wait for the end of ``request`` and return its output, f32 [sequences, width].
+
+        Cancelling the wait aborts the request: what has not started never runs.
+
+        Raises:
+            NeverFits, Overloaded, DeadlineExceeded, Aborted, NonFinite, OutOfMemory,
+            DeviceLost: see `runtime_py.errors`.
+        """
+        try:
+            await request.future
+        except asyncio.CancelledError:
+            self.abort(request)
+            raise
+        return request.output
+
+    def abort(self, request: EncodeRequest) -> None:
+        """End ``request`` now; its owner gets `Aborted`. Idempotent."""
+        if self._requests.pop(request.request_id, None) is None:
+            return
+        self._post(RequestAborted(request.request_id))
+        if not request.future.done():
+            request.future.set_exception(
+                Aborted("the request was cancelled, or its model was closed")
+            )
+            request.future.exception()  # its owner may be gone; that is not an error
+
+    async def wait_for_room(self, num_seqs: int, traffic: TrafficClass) -> None:
+        """Wait until the queue would take ``num_seqs`` more sequences of this class.
+
+        Raises:
+            Aborted: the engine was closed meanwhile.
+        """
+        while self._close_task is None and not self._has_room(num_seqs, traffic):
+            future = self._loop.create_future()
+            waiter = (future, num_seqs, traffic)
+            self._room.append(waiter)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if waiter in self._room:
+                    self._room.remove(waiter)
+                else:
+                    self._wake_waiters()  # it had its turn and will not use it
+                raise
+        if self._close_task is not None:
+            raise Aborted("the model is closed; load it again")
+
+    @property
+    def max_queue_size(self) -> int:
+        """Most sequences that a single request can ever bring."""
+        config = self._core.config
+        return min(config.latency.max_queue_size, config.throughput.max_queue_size)
+
+    def now_ns(self) -> int:
+        """The engine's clock."""
+        return self._clock()
+
+    # --- the end
+
+    async def close(self, *, drain: bool = False) -> None:
+        """Stop, and close the executor. Idempotent; later calls wait for the first.
+
+        Args:
+            drain: finish what was submitted; otherwise it ends with `Aborted`. Steps on
+                the device are always waited for.
+        """
+        if self._close_task is None:
+            self._close_task = self._loop.create_task(self._close(drain))
+            self._wake_waiters()
+        await asyncio.shield(self._close_task)
+
+    async def _close(self, drain: bool) -> None:
+        if not drain:
+            for request in list(self._requests.values()):
+                self.abort(request)
+        while self._requests or self._steps or self._events:
+            future = self._loop.create_future()
+            self._quiet.append(future)
+            await future
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        self._executor.close()
+
+    def stats(self) -> EngineStats:
+        """Queue, batches and prediction quality, now and since the start."""
+        core, lane = self._core.stats, self._lane
+        return EngineStats(
+            queued_seqs=lane.queue.num_seqs,
+            queued_tokens=lane.queue.num_tokens,
+            running_steps=len(self._steps),
+            requests=len(self._requests),
+            finished={reason.value: n for reason, n in core.finished.items()},
+            steps=core.steps,
+            seqs=core.seqs,
+            tokens=core.tokens,
+            batch_sizes=dict(core.batch_sizes),
+            device_ms=self._device_ns / 1e6,
+            prediction_error=lane.cost.error,
+            arrivals_per_s=lane.arrivals.in_window(self._clock())
+            * 1000
+            / self._core.config.arrival_window_ms,
+            late_completions=core.late_completions,
+        )
+
+    # --- events in
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+        if self._flush_handle is None:
+            self._flush_handle = self._loop.call_soon(self._flush)
+
+    def _wake(self) -> None:
+        self._wake_handle = None
+        self._post(Tick())
+
+    def _completed(self, step_id: int, result: StepResult | BaseException) -> None:
+        self._results[step_id] = result
+        if isinstance(result, StepResult):
+            self._device_ns += result.device_ns
+            statuses = result.statuses
+            bad: tuple[int, ...] = ()
+            if any(statuses):
+                bad = tuple(i for i, s in enumerate(statuses) if s != SeqStatus.OK)
+            event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad)
+        elif isinstance(result, DeviceLost):
+            self._lost = result
+            event = StepCompleted(step_id, StepOutcome.LOST)
+        elif isinstance(result, OutOfMemory):
+            event = StepCompleted(step_id, StepOutcome.OUT_OF_MEMORY)
+        else:
+            event = StepCompleted(step_id, StepOutcome.FAILED)
+        self._post(event)
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        events, self._events = self._events, []
+        for decision in self._core.handle_all(events, self._clock()):
+            if isinstance(decision, StepScheduled):
+                self._start(decision)
+            elif isinstance(decision, EmbeddingReady):
+                self._copy_rows(decision)
+            elif isinstance(decision, RequestFinished):
+                self._finish(decision)
+            elif isinstance(decision, Idle):
+                self._set_timer(decision.wake_at_ns)
+        for event in events:
+            if isinstance(event, StepCompleted):
+                self._results.pop(event.step_id, None)
+                self._steps.pop(event.step_id, None)
+        self._wake_waiters()
+
+    # --- decisions out
+
+    def _start(self, scheduled: StepScheduled) -> None:
+        step_id = scheduled.step_id
+        self._steps[step_id] = scheduled
+        token_ids = array("i")
+        rows: list[SeqRow] = []
+        now_ns = self._clock()
+        for request_id, item, num_tokens in scheduled.seqs:
+            request = self._requests[request_id]
+            rows.append(SeqRow(len(token_ids), num_tokens, 0, request.pool_skips[item]))
+            token_ids.extend(request.token_ids[item])
+            if request.queue_ns < 0:
+                request.queue_ns = now_ns - request.arrival_ns
+        step = Step(token_ids, rows, scheduled.shape.threads)
+        try:
+            self._executor.submit(step, lambda result: self._from_any_thread(step_id, result))
+        except Exception as e:
+            self._completed(step_id, e)
+
+    def _from_any_thread(self, step_id: int, result: StepResult | BaseException) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._completed, step_id, result)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise  # a closed loop has nobody left to tell
+
+    def _copy_rows(self, ready: EmbeddingReady) -> None:
+        request = self._requests.get(ready.request_id)
+        result = self._results[ready.step_id]
+        if request is None or not isinstance(result, StepResult):
+            return
+        size = self._row_bytes
+        rows = result.output.cast("B")[ready.row * size : (ready.row + ready.num_items) * size]
+        request.output[ready.item * size : (ready.item + ready.num_items) * size] = rows
+        shape = self._steps[ready.step_id].shape
+        request.steps += 1
+        request.device_ns += result.device_ns
+        request.batch_seqs = max(request.batch_seqs, shape.num_seqs)
+        request.batch_tokens = max(request.batch_tokens, shape.num_tokens)
+
+    def _finish(self, finished: RequestFinished) -> None:
+        request = self._requests.pop(finished.request_id, None)
+        if request is None or request.future.done():
+            return
+        if finished.reason is FinishReason.DONE:
+            request.future.set_result(None)
+            return
+        cause: BaseException | None = self._lost
+        if finished.step_id >= 0:
+            result = self._results[finished.step_id]
+            cause = result if isinstance(result, BaseException) else None
+        request.future.set_exception(error_of(request, finished, cause))
+        request.future.exception()  # an owner that stopped listening is not an error
+
+    def _set_timer(self, wake_ns: int) -> None:
+        if self._wake_handle is not None:
+            if wake_ns == self._wake_ns:
+                return
+            self._wake_handle.cancel()
+            self._wake_handle = None
+        self._wake_ns = wake_ns
+        if wake_ns >= 0:
+            delay = max(wake_ns - self._clock(), 0) / 1e9
+            self._wake_handle = self._loop.call_later(delay, self._wake)
+
+    # --- waiters
+
+    def _has_room(self, num_seqs: int, traffic: TrafficClass) -> bool:
+        pending = sum([len(e.num_tokens) for e in self._events if isinstance(e, RequestArrived)])
+        return self._lane.queue.of(traffic).has_room(num_seqs + pending)
+
+    def _wake_waiters(self) -> None:
+        while self._room:
+            future, num_seqs, traffic = self._room[0]
+            if self._close_task is None and not self._has_room(num_seqs, traffic):
+                break
+            self._room.popleft()
+            if not future.done():
+                future.set_result(None)
+                if self._close_task is None:
+                    break  # it submits in its turn; the flush after that wakes the next
+        if self._quiet and not (self._requests or self._steps or self._events):
+            for quiet in self._quiet:
+                quiet.set_result(None)
+            self._quiet.clear()

@@ -1,0 +1,376 @@
+"""The public face of a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from runtime_py._compat import Worker
+from runtime_py.batching import TrafficClass
+from runtime_py.engine import Engine, EngineStats
+from runtime_py.errors import Aborted, InvalidInput, InvalidType
+from runtime_py.pipeline import (
+    MAX_PIECE_CHARS,
+    MAX_PIECE_TEXTS,
+    EncodeOptions,
+    Piece,
+    Pipeline,
+    Truncate,
+    check_text,
+    pieces,
+)
+from runtime_py.results import DType, EmbedResult, VectorFormat
+from runtime_py.tokenization import Tokenizer
+
+Traffic = Literal["latency", "throughput"]
+
+_BULK_WINDOW = 1024
+_MAX_DEADLINE_MS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, and on what it runs.
+
+    Attributes:
+        id: name of the model.
+        dimensions: columns of a vector.
+        normalized: vectors have length 1.
+        max_tokens: longest text in tokens, special tokens included; more is truncated.
+        include_prompt: pooling counts the prompt's tokens.
+        prompts: prompt name -> text.
+        default_prompt_name: the prompt used when a call names none.
+        quantization: name of the weights' scheme.
+        executor: name of the backend.
+        variant: its build, where it has several.
+        threads: its threads.
+        max_step_tokens, max_step_seqs: what one step holds.
+    """
+
+    id: str
+    dimensions: int
+    normalized: bool
+    max_tokens: int
+    include_prompt: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    quantization: str = "f32"
+    executor: str = ""
+    variant: str | None = None
+    threads: int = 1
+    max_step_tokens: int = 0
+    max_step_seqs: int = 0
+
+
+class Model:
+    """A loaded text-embedding model. Make one with `runtime_py.load`.
+
+    All methods belong to the event loop that loaded it. Calls may run concurrently, and
+    are batched together; a result never depends on what else was in the batch. Use it
+    as an async context manager, or `close` it.
+
+    Attributes:
+        info: sizes, limits and backend.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        *,
+        on_close: Callable[[], object] | None = None,
+    ) -> None:
+        self.info = info
+        self._on_close = on_close
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._worker = Worker(2)
+        self._closed = False
+
+    async def embed(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        truncate: Truncate = "end",
+        traffic: Traffic = "latency",
+        deadline_ms: float | None = None,
+    ) -> Any:
+        """Embed one text or many.
+
+        Args:
+            texts: a str, or an iterable of str. A long list is fed to the queue in pieces.
+            prompt_name: which of the model's prompts to put before every text; None =
+                the model's default, if it has one.
+            prompt: the prompt itself, instead of a name; ``""`` = none.
+            dimensions: keep this many leading dimensions (and normalise again, if the
+                model does).
+            normalize: True scales vectors to length 1; None = what the model does.
+            dtype: ``"float32"`` or ``"float16"``.
+            truncate: ``"end"`` cuts a text that is too long (`embed_with_info` tells),
+                ``"error"`` refuses it.
+            traffic: ``"latency"`` when somebody waits for the answer, ``"throughput"``
+                for bulk work that yields to it.
+            deadline_ms: fail as soon as the result cannot be there in this time.
+
+        Returns:
+            numpy array [n, dimensions], or [dimensions] for a str; without numpy a list of
+            f32 memoryviews, or one.
+
+        Raises:
+            InvalidType: a text is not a str; names the index.
+            InvalidInput: an option is outside its range.
+            TooLong: with ``truncate="error"``.
+            Overloaded: the queue is full.
+            DeadlineExceeded, NonFinite, OutOfMemory, DeviceLost, Aborted: see
+                `runtime_py.errors`.
+        """
+        result = await self.embed_with_info(
+            texts,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dimensions=dimensions,
+            normalize=normalize,
+            dtype=dtype,
+            truncate=truncate,
+            traffic=traffic,
+            deadline_ms=deadline_ms,
+        )
+        return result.vectors
+
+    async def embed_with_info(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        truncate: Truncate = "end",
+        traffic: Traffic = "latency",
+        deadline_ms: float | None = None,
+    ) -> EmbedResult:
+        """`embed`, with token counts, truncation, timing and batching facts."""
+        options = self._options(prompt_name, prompt, truncate, traffic, deadline_ms)
+        form = self._format(dimensions, normalize, dtype)
+        single = isinstance(texts, str)
+        items = [texts] if isinstance(texts, str) else _texts(texts)
+        pipeline = self._pipeline(options)
+        done: list[Piece] = []
+        try:
+            if items:
+                cut = list(pieces(items, self._max_piece()))
+                for piece in cut:
+                    while pipeline.num_texts + len(piece) > _BULK_WINDOW and len(pipeline):
+                        done.append(await pipeline.pop())
+                    await pipeline.push(piece, wait=len(cut) > 1)
+            while len(pipeline):
+                done.append(await pipeline.pop())
+        finally:
+            pipeline.abort()
+        return self._result(done, form, single)
+
+    async def embed_stream(
+        self,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        dtype: DType = "float32",
+        truncate: Truncate = "end",
+        traffic: Traffic = "throughput",
+        window: int = _BULK_WINDOW,
+    ) -> AsyncIterator[Any]:
+        """Embed texts as they come: one vector per text, in order, in bounded memory.
+
+        Args:
+            texts: an iterable or an async iterable of str. It is read ahead of the results,
+                up to the window; for a live source call `embed` for each text instead.
+            window: most texts in flight; a slow consumer holds the reading back.
+
+        Raises:
+            What `embed` raises; vectors of earlier texts have been yielded by then.
+        """
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise InvalidInput(f"window is {window!r}, expected a whole number from 1")
+        if isinstance(texts, str):
+            raise InvalidType("texts is a str, expected an iterable of str; use embed")
+        options = self._options(prompt_name, prompt, truncate, traffic, None)
+        form = self._format(dimensions, normalize, dtype)
+        size = min(self._max_piece(), max(window // 4, 1))
+        pipeline = self._pipeline(options)
+        try:
+            async for piece in _gather(texts, size):
+                while len(pipeline) and pipeline.num_texts + len(piece) > window:
+                    for row in form.rows((await pipeline.pop()).request.output):
+                        yield row
+                await pipeline.push(piece, wait=True)
+            while len(pipeline):
+                for row in form.rows((await pipeline.pop()).request.output):
+                    yield row
+        finally:
+            pipeline.abort()
+
+    def stats(self) -> EngineStats:
+        """Queue, batches and prediction quality, now and since loading."""
+        return self._engine.stats()
+
+    async def close(self, *, drain: bool = False) -> None:
+        """Stop and free everything. Idempotent, and fine while calls are waiting.
+
+        Args:
+            drain: let submitted work finish; otherwise it ends with `Aborted`.
+        """
+        self._closed = True
+        await self._engine.close(drain=drain)
+        self._worker.close()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _pipeline(self, options: EncodeOptions) -> Pipeline:
+        if self._closed:
+            raise Aborted("the model is closed; load it again")
+        return Pipeline(self._engine, self._tokenizer, self._worker, options)
+
+    def _max_piece(self) -> int:
+        return min(MAX_PIECE_TEXTS, self._engine.max_queue_size)
+
+    def _result(self, done: list[Piece], form: VectorFormat, single: bool) -> EmbedResult:
+        requests = [piece.request for piece in done]
+        encoded = [e for piece in done for e in piece.encoded]
+        output = requests[0].output if len(requests) == 1 else bytearray()
+        if len(requests) > 1:
+            output = bytearray().join([r.output for r in requests])
+        vectors = form.rows(output)
+        return EmbedResult(
+            vectors[0] if single else vectors,
+            [len(e.ids) for e in encoded],
+            [e.num_tokens > len(e.ids) for e in encoded],
+            requests[0].queue_ns / 1e6 if requests else 0.0,
+            sum([r.device_ns for r in requests]) / 1e6,
+            sum([r.steps for r in requests]),
+            max([r.batch_seqs for r in requests], default=0),
+            max([r.batch_tokens for r in requests], default=0),
+        )
+
+    def _options(
+        self,
+        prompt_name: str | None,
+        prompt: str | None,
+        truncate: Truncate,
+        traffic: Traffic,
+        deadline_ms: float | None,
+    ) -> EncodeOptions:
+        _check_choice("truncate", truncate, ("end", "error"))
+        _check_choice("traffic", traffic, ("latency", "throughput"))
+        deadline_ns = -1
+        if deadline_ms is not None:
+            if not isinstance(deadline_ms, int | float) or not 0 < deadline_ms <= _MAX_DEADLINE_MS:
+                raise InvalidInput(
+                    f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
+                    f"{_MAX_DEADLINE_MS}"
+                )
+            deadline_ns = self._engine.now_ns() + int(deadline_ms * 1e6)
+        return EncodeOptions(
+            self._prompt(prompt_name, prompt),
+            not self.info.include_prompt,
+            truncate,
+            TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT,
+            deadline_ns,
+        )
+
+    def _prompt(self, name: str | None, prompt: str | None) -> str:
+        if prompt is not None:
+            if name is not None:
+                raise InvalidInput("prompt and prompt_name are both set, expected one of them")
+            if not isinstance(prompt, str):
+                raise InvalidType(f"prompt is {type(prompt).__name__}, expected str")
+            return prompt
+        if name is None:
+            name = self.info.default_prompt_name
+            if name is None:
+                return ""
+        if name not in self.info.prompts:
+            raise InvalidInput(
+                f"prompt_name is {name!r}, the model has {sorted(self.info.prompts)}; "
+                "pass the text itself as prompt="
+            )
+        return self.info.prompts[name]
+
+    def _format(self, dimensions: int | None, normalize: bool | None, dtype: DType) -> VectorFormat:
+        width = self.info.dimensions
+        _check_choice("dtype", dtype, ("float32", "float16"))
+        if dimensions is None:
+            dimensions = width
+        elif isinstance(dimensions, bool) or not isinstance(dimensions, int):
+            raise InvalidType(f"dimensions is {type(dimensions).__name__}, expected int")
+        elif not 1 <= dimensions <= width:
+            raise InvalidInput(f"dimensions is {dimensions}, expected 1 to {width}")
+        if normalize is False and self.info.normalized:
+            raise InvalidInput(
+                "normalize is False, but the model's own last step normalises; "
+                "export it without that step"
+            )
+        cut = self.info.normalized and dimensions < width
+        again = cut or (bool(normalize) and not self.info.normalized)
+        return VectorFormat(width, dimensions, again, dtype)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{name} is {value!r}, expected one of {list(choices)}")
+
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, bytes | bytearray | Mapping) or not isinstance(texts, Iterable):
+        raise InvalidType(f"texts is {type(texts).__name__}, expected str or an iterable of str")
+    return [check_text(text, i) for i, text in enumerate(texts)]
+
+
+async def _each(texts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+    if isinstance(texts, AsyncIterable):
+        async for text in texts:
+            yield text
+    elif isinstance(texts, bytes | bytearray | Mapping) or not isinstance(texts, Iterable):
+        raise InvalidType(f"texts is {type(texts).__name__}, expected an iterable of str")
+    else:
+        for text in texts:
+            yield text
+
+
+async def _gather(texts: Iterable[str] | AsyncIterable[str], size: int) -> AsyncIterator[list[str]]:
+    """Checked pieces of at most ``size`` texts, cut early where a piece gets large."""
+    piece: list[str] = []
+    index = chars = 0
+    async for item in _each(texts):
+        text = check_text(item, index)
+        index += 1
+        if piece and (len(piece) >= size or chars + len(text) > MAX_PIECE_CHARS):
+            yield piece
+            piece, chars = [], 0
+        piece.append(text)
+        chars += len(text)
+    if piece:
+        yield piece

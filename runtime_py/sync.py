@@ -1,0 +1,116 @@
+"""The model for scripts: the same methods without ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from runtime_py.engine import EngineStats
+from runtime_py.errors import Aborted
+from runtime_py.loading import load
+from runtime_py.model import Model, ModelInfo
+from runtime_py.results import EmbedResult
+
+_T = TypeVar("_T")
+
+
+class SyncModel:
+    """A `Model` on an event loop in a thread of its own. Make one with `runtime_py.load_sync`.
+
+    Any thread may call it; concurrent calls are batched together. Options and errors are
+    those of `Model`. Use it as a context manager, or `close` it.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="volery-model", daemon=True
+        )
+        self._thread.start()
+        self._stopped = False
+        self._stopping = threading.Lock()
+        try:
+            self._model: Model = self._wait(load(source, **options))
+        except BaseException:
+            self._stop()
+            raise
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    def embed(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """`Model.embed`."""
+        return self._wait(self._model.embed(_listed(texts), **options))
+
+    def embed_with_info(self, texts: str | Iterable[str], **options: Any) -> EmbedResult:
+        """`Model.embed_with_info`."""
+        return self._wait(self._model.embed_with_info(_listed(texts), **options))
+
+    def embed_stream(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        """`Model.embed_stream`; ``texts`` is read on the model's own thread."""
+        stream = self._model.embed_stream(texts, **options)
+        try:
+            while (row := self._wait(_next(stream))) is not None:
+                yield row
+        finally:
+            if not self._stopped:
+                self._wait(stream.aclose())  # type: ignore[attr-defined]
+
+    def stats(self) -> EngineStats:
+        """`Model.stats`."""
+
+        async def read() -> EngineStats:
+            return self._model.stats()
+
+        return self._wait(read())
+
+    def close(self, *, drain: bool = False) -> None:
+        """`Model.close`, and the end of the thread."""
+        with self._stopping:
+            if not self._stopped:
+                self._wait(self._model.close(drain=drain))
+                self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._stopped:
+            work.close()
+            raise Aborted("the model is closed; load it again")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _listed(texts: str | Iterable[str]) -> str | Iterable[str]:
+    """Generators run on the caller's thread, where they belong."""
+    if isinstance(texts, Iterator):
+        return list(texts)
+    return texts
+
+
+async def _next(stream: AsyncIterator[_T]) -> _T | None:
+    return await anext(stream, None)
