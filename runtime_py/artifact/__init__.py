@@ -1,0 +1,32 @@
+"""Artifacts: reading and checking the files that a model is served from (docs/design.md, 6.2)."""
+
+from runtime_py.artifact.goldens import GoldenCase, Goldens
+from runtime_py.artifact.manifest import (
+    CostProfile,
+    EmbeddingInfo,
+    FileEntry,
+    Limits,
+    Manifest,
+    Memory,
+    ModelInfo,
+    Numerics,
+    Quantization,
+)
+from runtime_py.artifact.reader import Artifact
+from runtime_py.artifact.weights import ShardedWeights
+
+__all__ = [
+    "Artifact",
+    "CostProfile",
+    "EmbeddingInfo",
+    "FileEntry",
+    "GoldenCase",
+    "Goldens",
+    "Limits",
+    "Manifest",
+    "Memory",
+    "ModelInfo",
+    "Numerics",
+    "Quantization",
+    "ShardedWeights",
+]

@@ -1,0 +1,282 @@
+"""``manifest.json``: what an artifact is and which files it has (docs/design.md, 6.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime_py.artifact.strict_json import Record, parse
+from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, ArtifactUnsupported
+
+FORMAT, FORMAT_VERSION = "volery", 1
+MANIFEST = "manifest.json"
+PROGRAM = "program.bin"
+TOKENIZER = "tokenizer.json"
+GOLDENS = "goldens.json"
+MAX_MANIFEST_BYTES = 4 << 20
+MAX_SHARD_BYTES = 24 << 20
+"""Static hosts cap a file at 25 MiB; a shard stays below that, header included."""
+
+_MAX_BYTES = {PROGRAM: 16 << 20, TOKENIZER: 128 << 20, GOLDENS: 16 << 20}
+_MAX_OTHER_BYTES = 128 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SHARD = re.compile(r"weights-(\d{5})-of-(\d{5})\.safetensors")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MAX_DIM = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Where the model comes from."""
+
+    id: str
+    architecture: str
+    license: str | None
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Lengths in tokens, special tokens included; ``max_positions`` 0 = unlimited."""
+
+    max_tokens: int
+    max_tokens_source: str
+    max_positions: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingInfo:
+    """How the model makes one vector of a text.
+
+    Attributes:
+        include_prompt: whether pooling counts the tokens of a prompt.
+        prompts: prompt name -> text put before the input.
+        similarity: the score the model was trained for.
+    """
+
+    dimensions: int
+    normalized: bool
+    pooling: tuple[str, ...]
+    include_prompt: bool
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+    similarity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """The scheme's name and the formats it gave (see `TensorFormat`)."""
+
+    name: str
+    linear: str
+    embedding: str
+    activations: str
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """Cosine against the f32 graph over the evaluation texts, and the gate it passed."""
+
+    corpus: str
+    texts: int
+    worst_cosine: float
+    mean_cosine: float
+    max_abs_diff: float
+    gate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes a backend needs: for the weights, per token and per sequence of a step."""
+
+    weights_bytes: int
+    bytes_per_token: int
+    bytes_per_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostProfile:
+    """Nanoseconds of a step as measured at export: a dot product of named features.
+
+    Features: ``constant`` (1), ``num_seqs``, ``num_tokens``, ``sum_len_sq``. Empty when
+    the export had no backend to measure.
+    """
+
+    host: str
+    threads: int
+    coefficients_ns: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The parsed manifest. ``embedding`` is set when ``"embed"`` is among the tasks."""
+
+    created_by: str
+    model: ModelInfo
+    tasks: tuple[str, ...]
+    limits: Limits
+    embedding: EmbeddingInfo | None
+    quantization: Quantization
+    numerics: Numerics | None
+    memory: Memory
+    cost_profile: CostProfile | None
+    files: Mapping[str, FileEntry]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The weight files, in shard order."""
+        return tuple(sorted(n for n in self.files if _SHARD.fullmatch(n)))
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files but the manifest."""
+        return sum(f.bytes for f in self.files.values())
+
+    @classmethod
+    def parse(cls, data: bytes) -> Manifest:
+        """Check and decode ``manifest.json``.
+
+        Raises:
+            ArtifactCorrupt: not JSON, a field missing or of the wrong type or range.
+            ArtifactMissing: a file that every artifact has is not listed.
+            ArtifactUnsupported: another format or a newer version.
+        """
+        m = Record(parse(data, MANIFEST, MAX_MANIFEST_BYTES), MANIFEST)
+        if m.value("format") != FORMAT:
+            raise m.error("format", m.value("format"), f"{FORMAT!r}: not a Volery artifact")
+        version = m.integer("format_version", 1, 1 << 31)
+        if version != FORMAT_VERSION:
+            raise ArtifactUnsupported(
+                f"manifest.json has format_version {version}, this runtime reads "
+                f"{FORMAT_VERSION}; export the model again or update volery"
+            )
+        tasks = m.texts("tasks")
+        embedding = _embedding(m.record("embedding")) if "embed" in tasks else None
+        return cls(
+            created_by=m.text("created_by"),
+            model=_model(m.record("model")),
+            tasks=tasks,
+            limits=_limits(m.record("limits")),
+            embedding=embedding,
+            quantization=_quantization(m.record("quantization")),
+            numerics=_numerics(m.record("numerics")) if "numerics" in m else None,
+            memory=_memory(m.record("memory")),
+            cost_profile=_cost_profile(m.record("cost_profile")) if "cost_profile" in m else None,
+            files=_files(m.record("files")),
+        )
+
+
+def shard_name(index: int, count: int) -> str:
+    """File name of shard ``index`` (from 0) of ``count``."""
+    return f"weights-{index + 1:05d}-of-{count:05d}.safetensors"
+
+
+def _model(r: Record) -> ModelInfo:
+    return ModelInfo(
+        r.text("id"),
+        r.text("architecture"),
+        r.optional_text("license"),
+        r.optional_text("revision"),
+    )
+
+
+def _limits(r: Record) -> Limits:
+    return Limits(
+        r.integer("max_tokens", 1, _MAX_DIM),
+        r.text("max_tokens_source"),
+        r.integer("max_positions", 0, _MAX_DIM),
+        r.integer("vocab_size", 1, _MAX_DIM),
+    )
+
+
+def _embedding(r: Record) -> EmbeddingInfo:
+    prompts = r.record("prompts")
+    names = tuple(prompts)
+    texts = {}
+    for name in names:
+        text = prompts.value(name)
+        if not isinstance(text, str) or len(text) > 65536:
+            raise prompts.error(name, text, "a text of at most 65536 characters")
+        texts[name] = text
+    default = r.optional_text("default_prompt_name")
+    if default is not None and default not in texts:
+        raise r.error("default_prompt_name", default, f"one of the prompts {sorted(texts)}")
+    return EmbeddingInfo(
+        dimensions=r.integer("dimensions", 1, 1 << 20),
+        normalized=r.flag("normalized"),
+        pooling=r.texts("pooling"),
+        include_prompt=r.flag("include_prompt"),
+        prompts=texts,
+        default_prompt_name=default,
+        similarity=r.text("similarity"),
+    )
+
+
+def _quantization(r: Record) -> Quantization:
+    return Quantization(
+        r.text("name"), r.text("linear"), r.text("embedding"), r.text("activations")
+    )
+
+
+def _numerics(r: Record) -> Numerics:
+    return Numerics(
+        r.text("corpus"),
+        r.integer("texts", 1, 1 << 31),
+        r.number("worst_cosine"),
+        r.number("mean_cosine"),
+        r.number("max_abs_diff"),
+        r.number("gate"),
+    )
+
+
+def _memory(r: Record) -> Memory:
+    return Memory(
+        *(r.integer(n, 0, 1 << 48) for n in ("weights_bytes", "bytes_per_token", "bytes_per_seq"))
+    )
+
+
+def _cost_profile(r: Record) -> CostProfile:
+    c = r.record("coefficients_ns")
+    coefficients = {name: c.number(name) for name in c}
+    for name, v in coefficients.items():
+        if v < 0:
+            raise c.error(name, v, "a number of nanoseconds >= 0")
+    return CostProfile(r.text("host"), r.integer("threads", 1, 4096), coefficients)
+
+
+def _files(r: Record) -> dict[str, FileEntry]:
+    files = {}
+    for name in r:
+        if not _NAME.fullmatch(name) or name == MANIFEST:
+            raise ArtifactCorrupt(
+                f"{MANIFEST} lists the file {name[:80]!r}, expected a plain file name inside "
+                "the artifact's folder; do not use an artifact from a source you do not trust"
+            )
+        entry = r.record(name)
+        shard = _SHARD.fullmatch(name)
+        limit = MAX_SHARD_BYTES if shard else _MAX_BYTES.get(name, _MAX_OTHER_BYTES)
+        sha256 = entry.text("sha256")
+        if not _SHA256.fullmatch(sha256):
+            raise entry.error("sha256", sha256, "64 lower-case hex digits")
+        files[name] = FileEntry(entry.integer("bytes", 0, limit), sha256)
+    for name in (PROGRAM, TOKENIZER, GOLDENS):
+        if name not in files:
+            raise ArtifactMissing(f"{MANIFEST} does not list {name}; export the model again")
+    shards = sorted(n for n in files if n.startswith("weights-"))
+    if not shards:
+        raise ArtifactMissing(f"{MANIFEST} lists no weights; export the model again")
+    expected = [shard_name(i, len(shards)) for i in range(len(shards))]
+    if shards != expected:
+        raise ArtifactMissing(
+            f"{MANIFEST} lists the shards {shards[:4]}, expected {expected[:4]}; "
+            "copy the whole artifact or export it again"
+        )
+    return files

@@ -1,0 +1,75 @@
+"""Texts to calibrate quantization on, and other texts to measure it on.
+
+Both sets mix short and long, prose and code, numbers and many scripts: sentences that
+ship with the toolchain, and paragraphs of the standard library's docstrings, which every
+Python carries. The two sets share no sentence and no module.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+CALIBRATION, EVALUATION = "calibration", "evaluation"
+
+_MODULES = {
+    CALIBRATION: (
+        "argparse calendar collections concurrent.futures._base configparser contextlib csv "
+        "dataclasses decimal difflib doctest email.message fractions ftplib functools glob "
+        "gzip heapq http.client inspect io ipaddress json.decoder logging.handlers mailbox "
+        "multiprocessing.managers optparse os pdb pickle pprint queue"
+    ),
+    EVALUATION: (
+        "asyncio.base_events asyncio.streams ast bisect bz2 cmd code codecs copy cProfile "
+        "datetime _pydatetime dis enum fileinput fnmatch getopt getpass gettext hashlib "
+        "html.parser http.cookiejar imaplib locale numbers pathlib platform plistlib poplib "
+        "random sched selectors shelve shutil smtplib socket socketserver sqlite3.dbapi2 "
+        "statistics string subprocess tarfile tempfile textwrap threading timeit tokenize "
+        "trace traceback turtle typing unittest.case unittest.mock urllib.parse "
+        "urllib.request uuid warnings wave weakref webbrowser xml.dom.minidom "
+        "xml.etree.ElementTree xmlrpc.client zipfile"
+    ),
+}
+_MIN_CHARS, _MAX_CHARS = 12, 2000
+
+
+def texts(name: str, count: int) -> list[str]:
+    """At most ``count`` different texts of `CALIBRATION` or `EVALUATION`, always the same.
+
+    The shipped sentences come first; docstrings then fill up, spread over the modules.
+    """
+    shipped = files(__package__).joinpath(f"{name}.txt").read_text("utf-8").splitlines()
+    found = dict.fromkeys(shipped)
+    docs = [list(_paragraphs(module)) for module in _MODULES[name].split()]
+    for depth in range(max(map(len, docs), default=0)):
+        for paragraphs in docs:
+            if depth < len(paragraphs) and len(found) < count:
+                found.setdefault(paragraphs[depth])
+    return list(found)[:count]
+
+
+def _paragraphs(module: str) -> Iterator[str]:
+    """Paragraphs of the docstrings in ``module``'s source, long and short alternating."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return
+    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    paragraphs: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and (doc := ast.get_docstring(node)):
+            for text in (doc, *doc.split("\n\n")):
+                flat = " ".join(text.split())[:_MAX_CHARS]
+                if len(flat) >= _MIN_CHARS:
+                    paragraphs.setdefault(flat)
+    by_length = sorted(paragraphs, key=lambda t: (len(t), t))
+    while by_length:
+        yield by_length.pop()
+        if by_length:
+            yield by_length.pop(len(by_length) // 2)
