@@ -61,7 +61,7 @@ class StepResult:
         device_ns: time inside the backend.
     """
 
-    output: memoryview
+    output: memoryview[float]
     statuses: bytes
     device_ns: int
 

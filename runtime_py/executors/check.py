@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from array import array
+from typing import Protocol
 
 from runtime_py.errors import InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, Step
-from runtime_py.program import Program
+
+
+class Bounds(Protocol):
+    """Which token ids and positions a model has; a `Program` says so."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
 
 
 def check_counts(limits: ExecutorLimits, step: Step) -> None:
@@ -27,7 +36,7 @@ def check_counts(limits: ExecutorLimits, step: Step) -> None:
             raise InvalidInput(f"a step has {count} {what}, expected 1 to {limit}; split it")
 
 
-def check_rows(program: Program, step: Step) -> None:
+def check_rows(bounds: Bounds, step: Step) -> None:
     """Sequences tile the tokens, and ids and positions exist; linear time.
 
     Raises:
@@ -47,24 +56,24 @@ def check_rows(program: Program, step: Step) -> None:
                 f"expected 0 to {tokens - 1}"
             )
         end = context + tokens
-        if context < 0 or (program.max_positions and end > program.max_positions):
+        if context < 0 or (bounds.max_positions and end > bounds.max_positions):
             raise InvalidInput(
                 f"sequence {i} has positions {context} to {end - 1}, the model has "
-                f"0 to {program.max_positions - 1}; truncate it"
+                f"0 to {bounds.max_positions - 1}; truncate it"
             )
         at += tokens
     if at != len(step.token_ids):
         raise InvalidInput(f"the sequences hold {at} tokens, the step {len(step.token_ids)}")
     low, high = min(step.token_ids), max(step.token_ids)
-    if low < 0 or high >= program.vocab_size:
+    if low < 0 or high >= bounds.vocab_size:
         bad = low if low < 0 else high
         raise InvalidInput(
             f"token {step.token_ids.index(bad)} has id {bad}, the vocabulary has "
-            f"0 to {program.vocab_size - 1}"
+            f"0 to {bounds.vocab_size - 1}"
         )
 
 
-def check_step(program: Program, limits: ExecutorLimits, step: Step) -> None:
+def check_step(bounds: Bounds, limits: ExecutorLimits, step: Step) -> None:
     """`check_counts`, then `check_rows`."""
     check_counts(limits, step)
-    check_rows(program, step)
+    check_rows(bounds, step)

@@ -8,8 +8,7 @@ from threading import Lock
 
 from runtime_py.errors import Aborted, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Step, StepResult
-from runtime_py.executors.check import check_step
-from runtime_py.program import Program
+from runtime_py.executors.check import Bounds, check_step
 
 
 class SerialExecutor:
@@ -21,8 +20,8 @@ class SerialExecutor:
 
     name = "serial"
 
-    def __init__(self, program: Program, limits: ExecutorLimits) -> None:
-        self._program = program
+    def __init__(self, bounds: Bounds, limits: ExecutorLimits) -> None:
+        self._bounds = bounds
         self._limits = limits
         self._busy = Lock()  # held while a step computes
         self._state = Lock()  # guards the fields below
@@ -47,7 +46,7 @@ class SerialExecutor:
             InvalidInput: the step is outside the limits or malformed.
             Aborted: the executor is closed.
         """
-        check_step(self._program, self._limits, step)
+        check_step(self._bounds, self._limits, step)
         return self._exclusive(step)
 
     def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
@@ -57,7 +56,7 @@ class SerialExecutor:
             InvalidInput: the step is outside the limits, malformed, or one too many.
             Aborted: the executor is closed.
         """
-        check_step(self._program, self._limits, step)
+        check_step(self._bounds, self._limits, step)
         with self._state:
             if self._closed:
                 raise self._closed_error()

@@ -44,5 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("best of 20 runs, microseconds")
     terminalreporter.write_line("".join(f"{b:>16}" for b in backends) + "  case")
     for case in dict.fromkeys(case for case, _ in times):
-        row = (f"{times[case, b] * 1e6:16.1f}" if (case, b) in times else " " * 16 for b in backends)
+        row = (
+            f"{times[case, b] * 1e6:16.1f}" if (case, b) in times else " " * 16 for b in backends
+        )
         terminalreporter.write_line("".join(row) + f"  {case}")

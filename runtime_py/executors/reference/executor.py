@@ -39,6 +39,7 @@ class ReferenceExecutor(SerialExecutor):
         xp: Any = np,
     ) -> None:
         super().__init__(program, limits)
+        self._program = program
         self._xp = xp
         self._dtype = getattr(xp, dtype)
         self._tensors = tensors
@@ -103,7 +104,8 @@ class ReferenceExecutor(SerialExecutor):
         with np.errstate(all="ignore"):  # infinities and NaN are reported by status
             out = self._output(step)
         output = np.ascontiguousarray(out, np.float32)
-        return StepResult(output.data, self._statuses(step, output), time.perf_counter_ns() - start)
+        rows: memoryview[float] = memoryview(output.data).cast("B").cast("f", output.shape)
+        return StepResult(rows, self._statuses(step, output), time.perf_counter_ns() - start)
 
     def _output(self, step: Step) -> Any:
         xp, program = self._xp, self._program

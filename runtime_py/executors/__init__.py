@@ -1,0 +1,1 @@
+"""The backends: one protocol (`base`), one file or folder per backend."""

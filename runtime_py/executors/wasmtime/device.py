@@ -1,0 +1,181 @@
+"""A loaded model: its memory, its seats and helpers, and how a step passes through."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import wasmtime
+
+from runtime_py.errors import Aborted, DeviceLost, InvalidInput
+from runtime_py.executors.base import ExecutorLimits, Step, StepResult
+from runtime_py.executors.check import check_rows
+from runtime_py.executors.wasmtime.calls import Instance
+from runtime_py.executors.wasmtime.loader import load, make_memory
+from runtime_py.executors.wasmtime.memory import LinearMemory
+from runtime_py.executors.wasmtime.modules import Variant, choose, engine, module
+from runtime_py.executors.wasmtime.pool import Helpers
+from runtime_py.executors.weights import WeightSource
+from runtime_py.program import Program, Rows
+
+_HEADER, _TOKENS, _SEQS, _OUTPUT, _STATUS = range(5)  # v_ws_part
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one step needs to itself: an instance with a stack, and a workspace.
+
+    ``parts`` are the workspace's offsets, by `v_ws_part`.
+    """
+
+    instance: Instance
+    workspace: int
+    parts: tuple[int, ...]
+
+
+class Device:
+    """Runs steps of one program over one memory. Thread-safe."""
+
+    def __init__(self, program: Program, variant: Variant, memory: LinearMemory) -> None:
+        self.variant = variant
+        self.memory_bytes: dict[str, int] = {}
+        self._program, self._memory = program, memory
+        self._seats: SimpleQueue[Seat | None] = SimpleQueue()
+        self._num_seats = 0
+        self._helpers: Helpers | None = None
+        self._lost: DeviceLost | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def load(
+        cls, program: Program, weights: WeightSource, limits: ExecutorLimits, variant: Variant
+    ) -> Device:
+        """Instantiate the module, load the model, start the helpers."""
+        variant = choose(variant, limits.threads > 1 or limits.concurrent_steps > 1)
+        shared = variant.endswith("-threads")
+        wasm = module(variant)
+        memory = make_memory(engine(shared), wasm, shared)
+        device = cls(program, variant, memory)
+        try:
+            device._load(wasm, weights, limits)
+        except BaseException:
+            device.close()
+            raise
+        return device
+
+    def _load(self, wasm: wasmtime.Module, weights: WeightSource, limits: ExecutorLimits) -> None:
+        helpers, seats = limits.threads - 1, limits.concurrent_steps
+        # The module has stacks 0 .. pool: helpers take the first ones, seats the last,
+        # and the very last belongs to the instance that loads.
+        pool = max(1, helpers + seats - 1)
+        first = Instance(wasm, self._memory)
+        with first.held():
+            load(
+                first,
+                self._memory,
+                self._program,
+                weights,
+                max_tokens=limits.max_tokens,
+                max_seqs=limits.max_seqs,
+                workspaces=seats,
+                threads=pool,
+            )
+            for which, name in enumerate(("weights", "workspaces", "all")):
+                self.memory_bytes[name] = first.call64("v_memory_bytes", which)
+            threads = self.variant.endswith("-threads")
+            stacks = [first.call("v_stack_top", i) for i in range(pool + 1)] if threads else [0]
+            offsets = [
+                tuple(first.call("v_workspace", i, part) & 0xFFFFFFFF for part in range(5))
+                for i in range(seats)
+            ]
+
+        def attach(thread: int) -> Instance:
+            instance = Instance(wasm, self._memory)
+            instance.set_stack(stacks[thread])
+            return instance
+
+        first.set_stack(stacks[-1])
+        for i in range(seats):
+            instance = first if i == 0 else attach(pool - i)
+            self._seats.put(Seat(instance, i, offsets[i]))
+            self._num_seats += 1
+        if helpers:
+            self._helpers = Helpers(helpers, attach, self._lose)
+
+    def run(self, step: Step, rows: array[int]) -> StepResult:
+        """Execute ``step``, whose sequence rows lie flat in ``rows`` (u32)."""
+        seat = self._seats.get()
+        if seat is None:
+            self._seats.put(None)  # for the next caller that waits
+            self.check_alive()
+            raise Aborted("the wasmtime executor is closed; load the model again")
+        helpers: list[int] = []
+        try:
+            with seat.instance.held():
+                self.check_alive()
+                if step.threads > 1 and self._helpers is not None:
+                    helpers = self._helpers.take(step.threads - 1)
+                return self._execute(seat, helpers, step, rows)
+        except DeviceLost as error:
+            self._lose(error)
+            raise
+        finally:
+            if helpers and self._helpers is not None:
+                self._helpers.give(helpers)
+            self._seats.put(seat)
+
+    def _execute(self, seat: Seat, helpers: list[int], step: Step, rows: array[int]) -> StepResult:
+        call, parts, tokens = seat.instance.call, seat.parts, step.token_ids
+        header = array("I", (len(tokens), len(step.seqs)))
+        view = self._memory.view()
+        for part, data in ((_HEADER, header), (_TOKENS, tokens), (_SEQS, rows)):
+            at = parts[part]
+            view[at : at + len(data) * 4] = memoryview(data).cast("B")
+        start = time.perf_counter_ns()
+        if helpers:
+            for rank, helper in enumerate(helpers, 1):
+                call("v_post", helper, seat.workspace, rank, len(helpers) + 1)
+            code = call("v_lead", seat.workspace, len(helpers) + 1)
+        else:
+            code = call("v_run", seat.workspace)
+        elapsed = time.perf_counter_ns() - start
+        self.check_alive()
+        if code < 0:
+            check_rows(self._program, step)  # says what is wrong, in words
+            raise InvalidInput(f"the wasm module refused the step with code {code}")
+        width = self._program.output.width
+        count = len(tokens) if self._program.output.rows is Rows.TOKENS else len(step.seqs)
+        view = self._memory.view()
+        output = bytes(view[parts[_OUTPUT] : parts[_OUTPUT] + 4 * count * width])
+        statuses = bytes(view[parts[_STATUS] : parts[_STATUS] + len(step.seqs)])
+        return StepResult(memoryview(output).cast("f", (count, width)), statuses, elapsed)
+
+    def check_alive(self) -> None:
+        """Raises:
+        DeviceLost: a step or a helper trapped.
+        """
+        if self._lost is not None:
+            raise DeviceLost(str(self._lost))
+
+    def close(self) -> None:
+        """Wait for steps in flight, stop the helpers, free the memory. Idempotent."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            seats = [s for s in (self._seats.get() for _ in range(self._num_seats)) if s]
+            self._seats.put(None)  # wakes a caller that waits, which wakes the next
+            if self._helpers is not None:
+                with seats[0].instance.held():
+                    self._helpers.stop(seats[0].instance)
+            for seat in seats:
+                seat.instance.close()
+            self._memory.close()
+
+    def _lose(self, error: DeviceLost) -> None:
+        if self._lost is None:
+            self._lost = error

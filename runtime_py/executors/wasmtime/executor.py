@@ -1,0 +1,155 @@
+"""`WasmtimeExecutor`: steps on the wasm module, natively."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from threading import Lock
+
+from runtime_py.errors import Aborted, InvalidInput
+from runtime_py.executors.base import ExecutorLimits, Step, StepResult
+from runtime_py.executors.check import check_counts, check_rows, check_step
+from runtime_py.executors.wasmtime.device import Device
+from runtime_py.executors.wasmtime.modules import Variant
+from runtime_py.executors.weights import WeightSource
+from runtime_py.program import Program, validate
+
+
+class WasmtimeExecutor:
+    """A model in a wasm memory; its steps run on the calling thread and its helpers.
+
+    `run` and `submit` may be called from any thread. A `run` that finds every workspace
+    taken waits for one.
+    """
+
+    name = "wasmtime"
+
+    def __init__(self, program: Program, device: Device, limits: ExecutorLimits) -> None:
+        self._program, self._device, self._limits = program, device, limits
+        self._lock = Lock()  # guards the two fields below
+        self._in_flight = 0
+        self._closed = False
+        self._leaders: ThreadPoolExecutor | None = None
+        # Runs when the executor is garbage or the interpreter ends, whichever is first.
+        self._finalizer = weakref.finalize(self, device.close)
+
+    @classmethod
+    def from_weights(
+        cls,
+        program: Program,
+        weights: WeightSource,
+        *,
+        threads: int = 1,
+        variant: Variant = "auto",
+        max_tokens: int = 2048,
+        max_seqs: int = 128,
+        concurrent_steps: int | None = None,
+    ) -> WasmtimeExecutor:
+        """Load a model.
+
+        Args:
+            weights: streamed once, in ranges of about 1 MiB.
+            threads: most threads of a step.
+            variant: the build of the module.
+            max_tokens, max_seqs: most tokens and sequences of a step; they size the arena.
+            concurrent_steps: workspaces, thus steps side by side; by default ``threads``.
+
+        Raises:
+            ArtifactError: the program, its weights or the wasm module are not usable.
+            InvalidInput: an argument is out of range.
+            OutOfMemory: weights and arena do not fit a wasm memory.
+        """
+        steps = threads if concurrent_steps is None else concurrent_steps
+        for what, value, most in (
+            ("threads", threads, 256),
+            ("max_tokens", max_tokens, 1 << 24),
+            ("max_seqs", max_seqs, 1 << 24),
+            ("concurrent_steps", steps, 256),
+        ):
+            if not 1 <= value <= most:
+                raise InvalidInput(f"{what} is {value}, expected 1 to {most}")
+        limits = ExecutorLimits(max_tokens, max_seqs, threads, steps)
+        validate(program)
+        return cls(program, Device.load(program, weights, limits, variant), limits)
+
+    @property
+    def limits(self) -> ExecutorLimits:
+        return self._limits
+
+    @property
+    def variant(self) -> Variant:
+        """The build that is loaded."""
+        return self._device.variant
+
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes of wasm memory: ``weights``, ``workspaces``, and ``all`` of it."""
+        return dict(self._device.memory_bytes)
+
+    def run(self, step: Step) -> StepResult:
+        """Execute ``step`` on the calling thread and up to ``step.threads - 1`` helpers.
+
+        Raises:
+            InvalidInput: the step is outside the limits or malformed.
+            Aborted: the executor is closed.
+            DeviceLost: the module trapped, now or before.
+        """
+        check_counts(self._limits, step)
+        try:
+            rows = array("I", chain.from_iterable(step.seqs))
+        except (OverflowError, TypeError, ValueError):
+            check_rows(self._program, step)  # says which row is wrong
+            raise
+        # Ids, rows and positions are checked by the module, faster than here.
+        return self._device.run(step, rows)
+
+    def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
+        """Start ``step``; ``done`` gets its result or its error, once, on another thread.
+
+        Raises:
+            InvalidInput: the step is outside the limits or malformed, or
+                ``limits.concurrent_steps`` submitted steps are in flight.
+            Aborted: the executor is closed.
+            DeviceLost: the module trapped before.
+        """
+        check_step(self._program, self._limits, step)
+        rows = array("I", chain.from_iterable(step.seqs))
+        self._device.check_alive()
+        with self._lock:
+            if self._closed:
+                raise Aborted("the wasmtime executor is closed; load the model again")
+            if self._in_flight >= self._limits.concurrent_steps:
+                raise InvalidInput(
+                    f"{self._in_flight} steps are in flight, the executor takes "
+                    f"{self._limits.concurrent_steps}; wait for one to finish"
+                )
+            self._in_flight += 1
+            if self._leaders is None:
+                self._leaders = ThreadPoolExecutor(
+                    self._limits.concurrent_steps, thread_name_prefix="volery-leader"
+                )
+            self._leaders.submit(self._answer, step, rows, done)
+
+    def close(self) -> None:
+        """Wait for the steps in flight, stop the threads, free the memory. Idempotent."""
+        with self._lock:
+            self._closed = True
+            leaders = self._leaders
+        if leaders is not None:
+            leaders.shutdown(wait=True)
+        self._finalizer()
+
+    def _answer(
+        self, step: Step, rows: array[int], done: Callable[[StepResult | BaseException], None]
+    ) -> None:
+        result: StepResult | BaseException
+        try:
+            result = self._device.run(step, rows)
+        except BaseException as error:  # whatever it is, its owner is waiting for it
+            result = error
+        with self._lock:
+            self._in_flight -= 1
+        done(result)

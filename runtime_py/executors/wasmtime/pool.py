@@ -1,0 +1,70 @@
+"""The threads of a shared model: seats that lead steps, helpers that join them.
+
+A step runs on the thread that asked for it, which borrows a *seat*: an instance with a
+stack and a workspace of its own. A step of k threads also takes up to k - 1 *helpers*:
+threads that wait inside wasm, each on its own instance. So P one-thread steps use P
+seats, one P-thread step a seat and P - 1 helpers, over one copy of the weights, and no
+step waits for another thread before it starts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from runtime_py.errors import DeviceLost
+from runtime_py.executors.wasmtime.calls import Instance
+
+
+class Helpers:
+    """Threads 0 .. count - 1 of the module's pool."""
+
+    def __init__(
+        self,
+        count: int,
+        make_instance: Callable[[int], Instance],
+        on_lost: Callable[[DeviceLost], None],
+    ) -> None:
+        self._idle = list(range(count))
+        self._lock = threading.Lock()
+        self._make_instance, self._on_lost = make_instance, on_lost
+        # Daemons: an executor that nobody closed must not keep the process alive. Its
+        # finalizer stops them before the interpreter goes.
+        self._threads = [
+            threading.Thread(target=self._work, args=(i,), name=f"volery-helper-{i}", daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, most: int) -> list[int]:
+        """Reserve up to ``most`` idle helpers."""
+        with self._lock:
+            taken = self._idle[:most]
+            del self._idle[:most]
+        return taken
+
+    def give(self, taken: list[int]) -> None:
+        """Return helpers whose step is over."""
+        with self._lock:
+            self._idle += taken
+
+    def stop(self, instance: Instance) -> None:
+        """End the threads through ``instance``, which the caller holds, and wait for them."""
+        for i in range(len(self._threads)):
+            instance.call("v_stop", i)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _work(self, index: int) -> None:
+        try:
+            instance = self._make_instance(index)
+            try:
+                with instance.held():
+                    while instance.call("v_worker", index) >= 0:
+                        pass  # only a leader returns with a workspace; helpers never lead
+            finally:
+                instance.close()
+        except DeviceLost as error:
+            self._on_lost(error)
