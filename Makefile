@@ -36,13 +36,13 @@ $(STAMPS)/venv:
 
 $(STAMPS)/demo: requirements/demo.txt pyproject.toml | $(STAMPS)/venv
 	@echo "== Python packages for exporting and running (about 1.3 GB, some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet -r requirements/demo.txt
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq -r requirements/demo.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(STAMPS)/test: requirements/test.txt $(STAMPS)/demo
 	@echo "== Python packages for the tests"
-	@$(BIN)/python -m pip install --quiet -r requirements/test.txt
+	@$(BIN)/python -m pip install -qq -r requirements/test.txt
 	@touch $@
 
 # --- WebAssembly, the model, JavaScript, a browser --------------------------------------
@@ -101,7 +101,7 @@ bench: $(STAMPS)/test $(MODEL)/manifest.json $(NPM_STAMP)
 	@$(BIN)/python -m bench
 
 wheel: $(WASM)
-	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@$(BIN)/python -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 clean:
