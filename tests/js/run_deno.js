@@ -1,0 +1,6 @@
+import * as volery from "../../workers/src/index.deno.js";
+import { denoHost as host } from "../../workers/src/hosts/deno.js";
+import { answer } from "./run.js";
+
+const args = await new Response(Deno.stdin.readable).json();
+console.log(JSON.stringify(await answer(Deno.args[0], { volery, host }, args)));

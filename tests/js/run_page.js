@@ -1,0 +1,5 @@
+import * as volery from "../../workers/src/index.js";
+import { webHost as host } from "../../workers/src/hosts/web.js";
+import { answer } from "./run.js";
+
+export const run = (program, args) => answer(program, { volery, host }, args);

@@ -1,0 +1,76 @@
+"""Memory: hosts that refuse it, models that give it back, and how much loading takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.js.hosts import ROOT, ChromiumHost, Host, ProcessHost
+from tests.js.tiny import sequences
+
+CYCLES = 20
+
+
+def test_M4_small_shared_maximum(host: Host, tiny: dict[str, Path]) -> None:
+    """A host that refuses large shared memories still gets its threads."""
+    args = {"artifact": host.location(tiny["I8B32"]), "maxSharedPages": 16384, "maxPages": 65536}
+    result = host.run("memory", args)
+    assert result["threads"] == host.max_threads
+    assert (result["warnings"] == []) == (host.max_threads > 1)
+    assert max(m["maximum"] for m in result["asked"]) < 16384
+
+
+def test_M4_no_shared_memory(host: Host, tiny: dict[str, Path]) -> None:
+    """Without shared memory the model runs on one thread, and says so once."""
+    args = {"artifact": host.location(tiny["I8B32"]), "maxSharedPages": 0, "maxPages": 65536}
+    result = host.run("memory", args)
+    assert result["threads"] == 1
+    assert result["variant"] == host.variants[-1]
+    assert len(result["warnings"]) == 1
+    assert result["goldens"]["cases"] == len(sequences())
+
+
+def test_M3_out_of_memory_names_the_bytes(host: Host, tiny: dict[str, Path]) -> None:
+    args = {"artifact": host.location(tiny["I8B32"]), "maxSharedPages": 0, "maxPages": 16}
+    failure = host.run("memory", args)["failure"]
+    assert failure["name"] == "OutOfMemory"
+    assert failure["bytesRequested"] > 0
+    assert str(failure["bytesRequested"]) in failure["message"]
+
+
+def test_M1_load_and_close_gives_everything_back(
+    host: Host,
+    tiny: dict[str, Path],
+) -> None:
+    """Many cycles leave no worker behind: the process ends by itself, the page has none."""
+    args = {
+        "artifact": host.location(tiny["I8B32"]),
+        "cycles": CYCLES,
+        "threads": host.max_threads,
+        "sequences": sequences(),
+    }
+    assert host.run("cycles", args)["workers"] == 0
+    if isinstance(host, ChromiumHost):
+        assert host.workers_after == 0
+
+
+def test_M1_memory_is_flat(node: ProcessHost, tiny: dict[str, Path]) -> None:
+    node = ProcessHost(
+        node.name, [node.command[0], "--expose-gc", *node.command[1:]], node.variants
+    )
+    args = {"artifact": str(tiny["F32"]), "cycles": 3 * CYCLES, "threads": 2}
+    rss = node.run("cycles", {**args, "sequences": sequences()})["rss"]
+    growth = max(rss[-CYCLES:]) - max(rss[:CYCLES])
+    assert growth < 24 << 20, [r >> 20 for r in rss]
+
+
+def test_M16_exit_without_closing(node: Host, tiny: dict[str, Path]) -> None:
+    """A program that forgets to close ends all the same: idle threads do not hold it."""
+    result = node.run("forget", {"artifact": str(tiny["I8B32"])})
+    assert result == {"threads": 2}
+
+
+@pytest.mark.parametrize("name", ["README.md", "package.json"])
+def test_package_files(name: str) -> None:
+    assert (ROOT / "workers" / name).is_file()

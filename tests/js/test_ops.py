@@ -1,0 +1,81 @@
+"""The op-case table on every JavaScript host, wasm build and number of threads."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.js.hosts import Host
+
+
+def outputs_of(host: Host, op_cases: Path, names: list[str], variant: str, threads: int) -> Any:
+    folders = {name: host.location(op_cases / name) for name in names}
+    return host.run("ops", {"folders": folders, "variant": variant, "threads": threads})
+
+
+@pytest.fixture(scope="session")
+def node_outputs(node: Host, op_cases: Path, case_data: dict[str, Any]) -> dict[str, Any]:
+    """Node 24's outputs on one thread, by wasm build."""
+    return {v: outputs_of(node, op_cases, list(case_data), v, 1) for v in ("simd", "relaxed")}
+
+
+def decode(output: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.frombuffer(base64.b64decode(output), np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("variant", ["simd", "relaxed"])
+def test_E14_op_cases(
+    host: Host,
+    op_cases: Path,
+    case_data: dict[str, Any],
+    node_outputs: dict[str, Any],
+    variant: str,
+    threads: int,
+) -> None:
+    """Within tolerance of the float64 reference; and bit-equal to Node 24 on one thread.
+
+    The table holds the extreme weights and activations on which engines' relaxed dot
+    products could differ.
+    """
+    if variant not in host.variants:
+        pytest.skip(f"{host.name} has no {variant} SIMD")
+    if threads > host.max_threads:
+        pytest.skip(f"{host.name} has no shared memory")
+    results = outputs_of(host, op_cases, list(case_data), variant, threads)
+    same = node_outputs[variant]
+    failures = []
+    for name, case in case_data.items():
+        result = results[name]
+        expected_variant = variant + ("-threads" if threads > 1 else "")
+        assert (result["variant"], result["threads"]) == (expected_variant, threads)
+        expected = np.array(
+            [[np.nan if v is None else v for v in row] for row in case["expected"]], np.float64
+        ).ravel()
+        for run in result["outputs"]:
+            got = decode(run["output"]).astype(np.float64)
+            finite = np.isfinite(expected)
+            error = np.abs(got - expected) - (case["atol"] + case["rtol"] * np.abs(expected))
+            if (
+                got.shape != expected.shape
+                or np.any(np.isfinite(got) != finite)
+                or np.any(error[finite] > 0)
+                or run["statuses"] != case["statuses"]
+            ):
+                failures.append(f"{name} at {run['threads']} threads misses the reference")
+            if run["output"] != same[name]["outputs"][0]["output"]:
+                failures.append(f"{name} at {run['threads']} threads differs from Node 24's bytes")
+    assert failures == []
+
+
+def test_variants_agree_on_quantized_cases(
+    case_data: dict[str, Any], node_outputs: dict[str, Any]
+) -> None:
+    """Plain and relaxed builds give the same bits wherever the weights are quantized."""
+    simd, relaxed = node_outputs["simd"], node_outputs["relaxed"]
+    differing = {n for n in case_data if simd[n]["outputs"] != relaxed[n]["outputs"]}
+    assert not {n for n in differing if "i8" in n or "i4" in n}
