@@ -71,7 +71,7 @@ class Device:
         helpers, seats = limits.threads - 1, limits.concurrent_steps
         # The module has stacks 0 .. pool: helpers take the first ones, seats the last,
         # and the very last belongs to the instance that loads.
-        pool = max(1, helpers + seats - 1)
+        pool = max(limits.threads, helpers + seats - 1)
         first = Instance(wasm, self._memory)
         with first.held():
             load(
