@@ -13,21 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from embedders import DIMENSIONS, HashEmbedder, vector_of
 
 from runtime_py.errors import InvalidInput, TooLong, VoleryError
-from toolchain.embedding import (
-    EmbedJob,
-    InputFormat,
-    OutputFormat,
-    Settings,
-    job,
-    open_records,
-    writers,
-)
-from toolchain.embedding.job import Embedded
+from tests.cli.embedders import DIMENSIONS, HashEmbedder, vector_of
+from toolchain.embedding import job, writers
+from toolchain.embedding.job import Embedded, EmbedJob
 from toolchain.embedding.lock import exclusive
-from toolchain.embedding.settings import VectorType
+from toolchain.embedding.readers import open_records
+from toolchain.embedding.settings import InputFormat, OutputFormat, Settings, Truncate, VectorType
 
 TEXTS = [f"text number {i}" for i in range(60)] + [
     "",
@@ -287,7 +280,7 @@ def test_a_models_error_names_the_line(tmp_path: Path, source: Path) -> None:
     [
         {"artifact_sha256": "other"},
         {"prompt_name": "query"},
-        {"truncate": "error"},
+        {"truncate": Truncate.ERROR},
         {"dtype": VectorType.FLOAT16},
         {"executor": "reference"},
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from texts import docstring_sentences, varied_texts
+from tests.parity.texts import docstring_sentences, varied_texts
 from tokenizers import (
     AddedToken,
     Tokenizer,

@@ -58,6 +58,11 @@ class VectorType(StrEnum):
     FLOAT16 = "float16"
 
 
+class Truncate(StrEnum):
+    END = "end"
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that decides the bytes of the output, but for the input itself.
@@ -80,7 +85,7 @@ class Settings:
     id_field: str | None = None
     prompt_name: str | None = None
     dtype: VectorType = VectorType.FLOAT32
-    truncate: str = "end"
+    truncate: Truncate = Truncate.END
     keep_text: bool = True
 
     def as_json(self) -> dict[str, Any]:
