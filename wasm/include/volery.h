@@ -4,7 +4,8 @@
  * threads builds) -> v_alloc a buffer, copy program.bin into it -> v_create ->
  * v_write_rows for every tensor -> v_seal -> fill a workspace's inputs -> v_run.
  * Memory grows only inside v_alloc and v_create; never after v_seal.
- * Pointers are u32 byte offsets; hosts read them with `>>> 0`.
+ * The memory's maximum, where it has one, is at most 65535 pages: the last page of the
+ * 4 GiB is never used. Pointers are u32 byte offsets; hosts read them with `>>> 0`.
  * Calls that can fail return a negative `v_error`; v_detail(0..1) then says more.
  */
 #ifndef VOLERY_H

@@ -1,0 +1,94 @@
+/* The state of the module. One module holds one model; in the threads builds all
+ * instances share it, because globals live in the shared memory. */
+#ifndef VOLERY_MODEL_H
+#define VOLERY_MODEL_H
+#include "core/base.h"
+#include "program.h"
+#include "volery.h"
+
+typedef struct {
+  const v_program_header *header;
+  const v_slot_record *slots;
+  const v_tensor_record *tensors;
+  const v_op_record *ops;
+  uint32_t num_slots, num_tensors, num_ops;
+} v_program;
+
+/* How a tensor lies in memory. Panels hold 8 output columns of a linear layer side by
+ * side (kernels/linear/layout.h); rows are as stored. */
+typedef enum { V_LAYOUT_UNUSED, V_LAYOUT_ROWS, V_LAYOUT_PANELS } v_layout;
+
+typedef struct {
+  v_layout layout;
+  v_format format;
+  uint32_t rows, cols; /* shape[0], product of the other dimensions */
+  uint8_t *data;
+  float *row_scale;       /* I8R: one per row */
+  uint64_t row_bytes;     /* V_LAYOUT_ROWS: bytes from row to row */
+  uint64_t panel_bytes;   /* V_LAYOUT_PANELS: bytes from panel to panel */
+  uint8_t *written;       /* a bit per 8 rows */
+  uint32_t groups_missing; /* groups of 8 rows not written yet */
+} v_weight;
+
+typedef struct {
+  uint32_t first_token, num_tokens, context_len, pool_skip;
+} v_seq;
+
+typedef struct {
+  uint32_t num_tokens, num_seqs; /* host writes */
+  int32_t status;
+  uint32_t detail[2];
+} v_step_header;
+
+/* A run of queries of one sequence: the unit of attention's tiles. */
+typedef struct {
+  uint32_t seq, first_query, num_queries;
+} v_query_chunk;
+
+/* A workspace: the inputs, outputs and intermediate values of one step in flight. */
+typedef struct {
+  v_step_header *header;
+  uint32_t num_tokens, num_seqs; /* the header's, once they have been checked */
+  int32_t fault;                 /* of the step's inputs; V_OK when they are good */
+  int32_t *tokens;
+  v_seq *seqs;
+  uint8_t *status;
+  float **slots;          /* one buffer per slot of the program */
+  uint32_t *positions;    /* per token, filled at the start of a step */
+  v_query_chunk *chunks;  /* filled at the start of a step */
+  uint32_t num_chunks;
+  uint32_t *next_tile;    /* per op, and one for the final check */
+  uint8_t *scratch;       /* threads x scratch_bytes */
+  uint32_t arrived, generation; /* barrier */
+} v_arena;
+
+/* A pool thread's mailbox. `signal` is a futex: bit 0 a step waits, bit 1 stop. */
+typedef struct {
+  uint32_t signal, ws, rank, ranks;
+} v_mailbox;
+
+typedef enum { V_STATE_EMPTY, V_STATE_LOADING, V_STATE_SEALED } v_state;
+
+typedef struct {
+  v_state state;
+  v_program program;
+  v_weight *weights;
+  v_arena *workspaces;
+  v_mailbox *mailboxes;
+  uint8_t *stacks;
+  uint32_t max_tokens, max_seqs, num_workspaces, num_threads;
+  uint32_t scratch_bytes; /* per thread of a workspace */
+  uint64_t weight_bytes, workspace_bytes;
+  uint32_t detail[2];
+} v_model;
+
+extern v_model v_the_model;
+
+/* Records what went wrong for v_detail and returns `error`. */
+V_INLINE int32_t v_fail(v_error error, uint32_t detail0, uint32_t detail1) {
+  v_the_model.detail[0] = detail0;
+  v_the_model.detail[1] = detail1;
+  return error;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* linear_f32_4x8: f32 weights; f16 ones are widened to f32 panels first. */
+#include "kernels/linear/tiles.h"
+#include "kernels/linear/block_dot.h"
+
+V_INLINE v128_t multiply_add(v128_t a, v128_t b, v128_t c) {
+#ifdef __wasm_relaxed_simd__
+  return wasm_f32x4_relaxed_madd(a, b, c); /* fused where the machine can */
+#else
+  return v_muladd(a, b, c);
+#endif
+}
+
+V_INLINE void tile(const uint32_t rows, const float *x, size_t x_stride, const float *w, uint32_t k,
+                   float *out, uint32_t out_stride) {
+  v_columns sum[V_TILE_ROWS];
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = (v_columns){V_F32(0), V_F32(0)};
+  for (uint32_t i = 0; i < k; i++, w += V_PANEL) {
+    const v128_t w0 = v_load(w), w1 = v_load(w + 4);
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) {
+      const v128_t a = wasm_v128_load32_splat(x + r * x_stride + i);
+      sum[r].lo = multiply_add(a, w0, sum[r].lo);
+      sum[r].hi = multiply_add(a, w1, sum[r].hi);
+    }
+  }
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) {
+    v_store(out + r * out_stride, sum[r].lo);
+    v_store(out + r * out_stride + 4, sum[r].hi);
+  }
+}
+
+void v_linear_f32_tile(const float *x, size_t x_stride, uint32_t rows, const float *panel,
+                       uint32_t k, float *out, uint32_t out_stride) {
+  V_DISPATCH_ROWS(tile, rows, x, x_stride, panel, k, out, out_stride)
+}

@@ -1,0 +1,75 @@
+#include "step/step.h"
+
+#include "kernels/kernels.h"
+#include "step/bench.h"
+#include "step/threads.h"
+
+static uint32_t tiles_of(const v_task *t) {
+  switch ((v_op_kind)t->op->kind) {
+    case V_OP_LINEAR: return v_linear_tiles(t);
+    case V_OP_ATTENTION: return v_attention_tiles(t);
+    case V_OP_POOL: return v_pool_tiles(t);
+    default: return v_row_tiles(t);
+  }
+}
+
+static void run_tile(v_task *t, uint32_t tile) {
+  switch ((v_op_kind)t->op->kind) {
+    case V_OP_EMBED: v_embed_run(t, tile); break;
+    case V_OP_NORM: v_norm_run(t, tile); break;
+    case V_OP_LINEAR: v_linear_run(t, tile); break;
+    case V_OP_GLU: v_glu_run(t, tile); break;
+    case V_OP_ROPE: v_rope_run(t, tile); break;
+    case V_OP_ATTENTION: v_attention_run(t, tile); break;
+    case V_OP_POOL: v_pool_run(t, tile); break;
+    case V_OP_NORMALIZE: v_normalize_run(t, tile); break;
+    case V_OP_UNARY: v_unary_run(t, tile); break;
+    case V_OP_BINARY: v_binary_run(t, tile); break;
+  }
+}
+
+static void run_ops(v_task *t, v_arena *ws) {
+  const v_program *p = &t->model->program;
+  for (uint32_t i = 0; i < p->num_ops; i++) {
+    const double start = v_bench_now();
+    t->op = &p->ops[i];
+    t->prepared = 0;
+    const uint32_t tiles = tiles_of(t);
+    for (uint32_t tile; (tile = v_take_tile(&ws->next_tile[i])) < tiles;) run_tile(t, tile);
+    v_barrier(ws, t->ranks);
+    v_bench_add(i, start);
+  }
+  const uint32_t tiles = v_finite_tiles(t);
+  for (uint32_t tile; (tile = v_take_tile(&ws->next_tile[p->num_ops])) < tiles;) {
+    v_finite_run(t, tile);
+  }
+  /* The leader returns to its host only when nobody writes any more. */
+  v_barrier(ws, t->ranks);
+}
+
+int32_t v_run_rank(v_model *m, uint32_t index, uint32_t rank, uint32_t ranks) {
+  v_arena *ws = &m->workspaces[index];
+  if (rank == 0) v_prepare_step(m, ws);
+  v_barrier(ws, ranks);
+  if (ws->fault != V_OK) {
+    const int32_t fault = ws->fault;
+    v_barrier(ws, ranks); /* the next step may begin once the leader is back */
+    return fault;
+  }
+  v_task task = {
+      .model = m,
+      .ws = ws,
+      .scratch = ws->scratch + (size_t)rank * m->scratch_bytes,
+      .ranks = ranks,
+      .num_tokens = ws->num_tokens,
+      .num_seqs = ws->num_seqs,
+  };
+  run_ops(&task, ws);
+  return V_OK;
+}
+
+int32_t v_lead_step(v_model *m, uint32_t ws, uint32_t ranks) {
+  if (v_run_rank(m, ws, 0, ranks) == V_OK) return V_OK;
+  const v_step_header *h = m->workspaces[ws].header;
+  return v_fail(V_BAD_STEP, h->detail[0], h->detail[1]);
+}
