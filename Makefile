@@ -79,7 +79,7 @@ endif
 # --- What people ask for ----------------------------------------------------------------
 
 demo: $(MODEL)/manifest.json
-	@$(BIN)/python -m demo.search $(MODEL)
+	@$(BIN)/python demo/search.py $(MODEL)
 
 test: $(STAMPS)/test $(WASM) $(NPM_STAMP) browser
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
