@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from tests.parity.texts import docstring_sentences, varied_texts
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -27,6 +26,7 @@ from transformers.utils import sentencepiece_model_pb2_new as spm
 
 from runtime_py.errors import ArtifactCorrupt, InvalidInput
 from runtime_py.tokenization import HFTokenizer
+from tests.parity.texts import docstring_sentences, varied_texts
 
 MAX_TOKENS = 64
 Made = tuple[Tokenizer, dict[str, str | bool]]
