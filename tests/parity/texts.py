@@ -12,7 +12,7 @@ from pathlib import Path
 _MODULES = (
     "ast asyncio.base_events asyncio.events asyncio.streams bisect cmd code codecs copy "
     "datetime enum fileinput fnmatch getopt gettext hashlib html.parser http.cookiejar "
-    "http.server imaplib importlib.abc locale logging numbers pathlib platform plistlib "
+    "http.server imaplib importlib.abc locale logging.config numbers pathlib platform plistlib "
     "poplib random sched selectors shelve shutil smtplib socket socketserver ssl "
     "statistics string subprocess tarfile tempfile textwrap threading timeit tokenize "
     "trace traceback turtle types typing unittest.case unittest.mock urllib.parse "
