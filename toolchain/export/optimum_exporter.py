@@ -51,7 +51,7 @@ def _trace(model: Any, path: Path, opset: int) -> None:
             str(path),
             input_names=["input_ids", "attention_mask"],
             output_names=["last_hidden_state"],
-            dynamic_axes={n: axes for n in ("input_ids", "attention_mask", "last_hidden_state")},
+            dynamic_axes=dict.fromkeys(("input_ids", "attention_mask", "last_hidden_state"), axes),
             opset_version=opset,
             dynamo=False,
         )

@@ -1,0 +1,122 @@
+"""The ONNX graph as the lowering reads it: nodes, constants, and what depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from runtime_py.errors import ArtifactUnsupported
+from toolchain.export.graph_file import read_graph
+from toolchain.export.repair import repair
+
+Array = NDArray[Any]
+
+_OUTPUT_NAMES = ("last_hidden_state", "token_embeddings", "hidden_states")
+_INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One ONNX node with its attributes decoded."""
+
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: dict[str, Any]
+
+    def input(self, index: int) -> str:
+        """Name of input ``index``, or "" when it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def label(self) -> str:
+        return self.name or (self.outputs[0] if self.outputs else "?")
+
+    @property
+    def full_op(self) -> str:
+        return f"{self.domain}.{self.op}" if self.domain else self.op
+
+
+class Graph:
+    """A graph in topological order.
+
+    Attributes:
+        model: the protobuf, external data not loaded, repaired.
+        path: where it lies (external data is relative to it).
+        inputs: names of the inputs that a caller feeds.
+        outputs: names of the outputs.
+        nodes: all nodes.
+        constants: names computable without any input.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.model = repair(read_graph(path))
+        graph = self.model.graph
+        self._initializers = {t.name: t for t in graph.initializer}
+        self.inputs = tuple(i.name for i in graph.input if i.name not in self._initializers)
+        self.outputs = tuple(o.name for o in graph.output)
+        self.nodes = tuple(_node(n) for n in graph.node)
+        self.producer = {out: n for n in self.nodes for out in n.outputs if out}
+        self.constants = set(self._initializers)
+        for n in self.nodes:
+            if all(i in self.constants for i in n.inputs if i) and not n.op.startswith("Random"):
+                self.constants.update(o for o in n.outputs if o)
+        unknown = [i for i in self.inputs if i not in _INPUT_NAMES]
+        if unknown or "input_ids" not in self.inputs:
+            raise ArtifactUnsupported(
+                f"{path.name} takes inputs {list(self.inputs)}, expected input_ids and at most "
+                f"{', '.join(_INPUT_NAMES[1:])}"
+            )
+
+    def initializer(self, name: str) -> Array | None:
+        """The array of initializer ``name`` (memory-mapped for external data), or None."""
+        tensor = self._initializers.get(name)
+        if tensor is None:
+            return None
+        return np.asarray(numpy_helper.to_array(tensor, str(self.path.parent)))
+
+    def is_initializer(self, name: str) -> bool:
+        return name in self._initializers
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        """Shape of initializer ``name``."""
+        return tuple(self._initializers[name].dims)
+
+    def preferred_outputs(self) -> Iterator[str]:
+        """Outputs in the order in which one should be tried as the token vectors."""
+        yield from (n for n in _OUTPUT_NAMES if n in self.outputs)
+        yield from (n for n in self.outputs if n not in _OUTPUT_NAMES)
+
+    def ancestors(self, output: str) -> tuple[GraphNode, ...]:
+        """The nodes that ``output`` needs, in topological order."""
+        needed: set[int] = set()
+        stack = [output]
+        while stack:
+            node = self.producer.get(stack.pop())
+            if node is not None and id(node) not in needed:
+                needed.add(id(node))
+                stack.extend(i for i in node.inputs if i)
+        return tuple(n for n in self.nodes if id(n) in needed)
+
+
+def _node(proto: onnx.NodeProto) -> GraphNode:
+    attrs = {}
+    for a in proto.attribute:
+        value = helper.get_attribute_value(a)
+        if isinstance(value, onnx.TensorProto):
+            value = numpy_helper.to_array(value)
+        attrs[a.name] = value.decode() if isinstance(value, bytes) else value
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    return GraphNode(
+        proto.name, proto.op_type, domain, tuple(proto.input), tuple(proto.output), attrs
+    )

@@ -1,0 +1,202 @@
+"""Learns from a graph by running it: shapes, constants, masks, positions.
+
+A transformer's graph is two graphs in one. The *data* path carries token vectors; the
+*structural* part computes shapes, masks, positions and rotary tables from nothing but
+the inputs' sizes and the attention mask, in a different spelling for every exporter.
+Instead of matching spellings, the lowering runs the structural part on a few small
+inputs and looks at what comes out: a tensor that always equals the padding mask is
+the padding mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from runtime_py.errors import ArtifactError, ArtifactUnsupported
+from toolchain.lowering.errors import NotLowered
+from toolchain.lowering.graph import Graph
+
+Array = NDArray[Any]
+
+# Batch and length differ between the two, by ratios that tell B, S and B * S apart.
+SMALL = ((2, (5, 3)), (3, (7, 4, 1)))
+
+
+class Dim(NamedTuple):
+    """A dimension ``size * B**batch * S**length``."""
+
+    size: int
+    batch: int = 0
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One set of inputs: right-padded sequences of the given lengths."""
+
+    feeds: dict[str, NDArray[np.int64]]
+    lengths: tuple[int, ...]
+
+    @property
+    def batch(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def length(self) -> int:
+        return max(self.lengths)
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """[B, S]: which tokens exist."""
+        return np.arange(self.length) < np.array(self.lengths)[:, None]
+
+
+class Prober:
+    """Runs a graph, and every tensor of it, in ONNX Runtime without optimizations."""
+
+    def __init__(self, graph: Graph, vocab_size: int, pad_token_id: int) -> None:
+        self.graph = graph
+        self._vocab, self._pad = vocab_size, pad_token_id
+        self._session = _session(graph)
+        self._constants: dict[str, Array] = {}
+        self._long: dict[tuple[str, int], Array] = {}
+        names = [o for n in graph.nodes for o in n.outputs if o and o not in graph.constants]
+        self.probes = tuple(self._inputs(lengths) for _, lengths in SMALL)
+        self._values: list[dict[str, Array]] = []
+        for probe in self.probes:
+            values: dict[str, Array] = dict(probe.feeds)
+            values.update(zip(names, self._run(names, probe), strict=True))
+            self._values.append(values)
+
+    def _inputs(self, lengths: tuple[int, ...]) -> Probe:
+        rng = np.random.default_rng(len(lengths))
+        shape = (len(lengths), max(lengths))
+        low = min(5, self._vocab - 1)
+        ids = rng.integers(low, self._vocab, shape)
+        ids[ids == self._pad] = low if low != self._pad else low + 1
+        mask = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        feeds = {
+            "input_ids": np.where(mask == 1, ids, self._pad),
+            "attention_mask": mask,
+            "token_type_ids": np.zeros(shape, np.int64),
+            "position_ids": np.broadcast_to(np.arange(shape[1]), shape).copy(),
+        }
+        return Probe({k: v for k, v in feeds.items() if k in self.graph.inputs}, lengths)
+
+    def _run(self, names: list[str], probe: Probe) -> list[Array]:
+        import onnxruntime as ort
+
+        options = ort.RunOptions()
+        options.only_execute_path_to_fetches = True
+        options.log_severity_level = 4
+        try:
+            return list(self._session.run(names, probe.feeds, options))
+        except Exception as error:
+            raise ArtifactUnsupported(
+                f"{self.graph.path.name} does not run at batch {probe.batch}, length "
+                f"{probe.length} ({_line(error)}); expected a graph with free batch and length, "
+                "and positions up to the configured limit"
+            ) from None
+
+    def shape(self, name: str) -> tuple[Dim, ...]:
+        """Symbolic shape of ``name``.
+
+        Raises:
+            NotLowered: a dimension is no product of batch, length and a constant.
+        """
+        if name in self.graph.constants:
+            return tuple(Dim(d) for d in self.constant(name).shape)
+        a, b = (v[name].shape for v in self._values)
+        return tuple(_dim(x, y) for x, y in zip(a, b, strict=True))
+
+    def concrete_shape(self, name: str, probe: int) -> tuple[int, ...]:
+        return self._values[probe][name].shape
+
+    def small(self, name: str) -> tuple[Array, Array]:
+        """Value of ``name`` in the two small probes."""
+        if name in self.graph.constants:
+            value = self.constant(name)
+            return value, value
+        return self._values[0][name], self._values[1][name]
+
+    def constant(self, name: str) -> Array:
+        """Value of a tensor that needs no input."""
+        value = self.graph.initializer(name)
+        if value is None:
+            if name not in self._constants:
+                (value,) = self._run([name], self.probes[0])
+                self._constants[name] = value
+            value = self._constants[name]
+        return value
+
+    def find_constant(self, name: str) -> Array | None:
+        """Value of ``name`` if it is the same for every input, else None."""
+        if name in self.graph.constants:
+            return self.constant(name)
+        a, b = (v[name] for v in self._values)
+        return a if a.shape == b.shape and np.array_equal(a, b) else None
+
+    def long(self, name: str, length: int) -> Array:
+        """Value of ``name`` for one full sequence of ``length`` tokens."""
+        if name in self.graph.constants:
+            return self.constant(name)
+        key = (name, length)
+        if key not in self._long:
+            if name in self.graph.inputs:
+                self._long[key] = self._inputs((length,)).feeds[name]
+            else:
+                (self._long[key],) = self._run([name], self._inputs((length,)))
+        return self._long[key]
+
+    def sample(self, lengths: tuple[int, ...], output: str) -> tuple[Probe, Array]:
+        """Random inputs of ``lengths`` and the graph's ``output`` for them."""
+        probe = self._inputs(lengths)
+        (value,) = self._run([output], probe)
+        return probe, value
+
+
+def _session(graph: Graph) -> Any:
+    import onnxruntime as ort
+
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    del model.graph.output[:]
+    for node in graph.nodes:
+        model.graph.output.extend(onnx.ValueInfoProto(name=o) for o in node.outputs if o)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(Path(graph.path.parent))
+    )
+    try:
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise ArtifactError(f"ONNX Runtime cannot load {graph.path.name}: {_line(error)}") from None
+
+
+def _dim(a: int, b: int) -> Dim:
+    (b0, l0), (b1, l1) = ((n, max(lengths)) for n, lengths in SMALL)
+    for batch in (0, 1):
+        for length in (0, 1, 2):
+            ua, ub = b0**batch * l0**length, b1**batch * l1**length
+            if a % ua == 0 and b % ub == 0 and a // ua == b // ub:
+                return Dim(a // ua, batch, length)
+    raise NotLowered(
+        f"a dimension is {a} at batch {b0}, length {l0} and {b} at batch {b1}, length {l1}; "
+        "expected a multiple of batch and length"
+    )
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:300]
