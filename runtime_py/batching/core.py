@@ -274,7 +274,6 @@ class BatchingCore:
             if not request.alive:
                 continue
             count = row - start
-            request.in_flight -= count
             request.num_done += count
             self._out.append(EmbeddingReady(request.request_id, first, count, event.step_id, start))
             if request.complete:

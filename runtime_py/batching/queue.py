@@ -63,13 +63,12 @@ class ClassQueue:
 
     def take(self, request: Request) -> int:
         """Take the next item of ``request``, which is the head."""
-        item = request.next_item()
+        item = request.take()
         n = request.num_tokens[item]
         self.num_seqs -= 1
         self.num_tokens -= n
         self.sum_len_sq -= n * n
-        request.take()
-        if request.next_item() < 0:
+        if not request.num_waiting:
             heapq.heappop(self._heap)
             request.queued = False
             self._live -= 1

@@ -19,6 +19,10 @@ class Request:
         due_ns: when the scheduler wants it finished (orders, never sheds).
         deadline_ns: when its owner stops caring, -1 = never (sheds).
         alive: False once its `RequestFinished` is out.
+        num_waiting, waiting_tokens, waiting_sq: totals over the waiting items: their number,
+            their tokens, and the sum of their squared lengths.
+        num_done: items whose result was delivered.
+        started: at least one item has been in a step.
         alarmed: it has an entry in the heap of alarms.
         queued: it has an entry in the heap of its class.
     """
@@ -31,10 +35,10 @@ class Request:
         "arrival_ns",
         "deadline_ns",
         "due_ns",
-        "in_flight",
         "lane",
         "num_done",
         "num_tokens",
+        "num_waiting",
         "queued",
         "request_id",
         "seq",
@@ -65,26 +69,20 @@ class Request:
         self.queued = False
         self.started = False
         self.lane = 0
-        self.in_flight = 0
         self.num_done = 0
+        self.num_waiting = len(num_tokens)
         self.waiting_tokens = sum(num_tokens)
         self.waiting_sq = sum([n * n for n in num_tokens])
         self._cursor = 0
         self._returned: deque[int] = deque()
 
     @property
-    def num_waiting(self) -> int:
-        return len(self.num_tokens) - self._cursor + len(self._returned)
-
-    @property
     def complete(self) -> bool:
         return self.num_done == len(self.num_tokens)
 
     def next_item(self) -> int:
-        """The item that `take` would hand out, or -1."""
-        if self._returned:
-            return self._returned[0]
-        return self._cursor if self._cursor < len(self.num_tokens) else -1
+        """The item that `take` hands out next; there is one while `num_waiting` > 0."""
+        return self._returned[0] if self._returned else self._cursor
 
     def take(self) -> int:
         """Move the next waiting item into flight."""
@@ -94,9 +92,9 @@ class Request:
             item = self._cursor
             self._cursor += 1
         n = self.num_tokens[item]
+        self.num_waiting -= 1
         self.waiting_tokens -= n
         self.waiting_sq -= n * n
-        self.in_flight += 1
         self.started = True
         return item
 
@@ -106,5 +104,5 @@ class Request:
             n = self.num_tokens[item]
             self.waiting_tokens += n
             self.waiting_sq += n * n
-        self.in_flight -= len(items)
+        self.num_waiting += len(items)
         self._returned = deque(sorted([*self._returned, *items]))
