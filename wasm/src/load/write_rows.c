@@ -32,8 +32,8 @@ static void pack_i8(v_block_i8 *block, uint32_t column, const uint8_t *data, con
                     const uint8_t *min, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++, block++) {
     scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK);
-    block->scale[column] = v_f16_to_f32(scale + 2 * b);
-    block->min[column] = v_f16_to_f32(min + 2 * b);
+    block->scale[column] = v_load_u16(scale + 2 * b);
+    block->min[column] = v_load_u16(min + 2 * b);
   }
 }
 

@@ -9,32 +9,48 @@ typedef struct {
   v128_t lo, hi; /* columns 0..3 and 4..7 */
 } v_columns;
 
-/* acc += codes * weights over one V_GROUP of k. `a` points at the row's codes of the
- * group. The first operand of the relaxed dot is the signed one: engines agree while
+/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the signed one: engines agree while
  * the second is in 0..127. */
 #ifdef __wasm_relaxed_simd__
-V_INLINE void v_dot_group(v_columns *acc, const v_activation_code *a, v_columns w) {
+V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
   acc->lo = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, w.lo, acc->lo);
   acc->hi = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, w.hi, acc->hi);
 }
 #else
-V_INLINE void v_dot_group(v_columns *acc, const v_activation_code *a, v_columns w) {
+V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
   acc->lo = wasm_i32x4_add(acc->lo, wasm_i32x4_dot_i16x8(x, w.lo));
   acc->hi = wasm_i32x4_add(acc->hi, wasm_i32x4_dot_i16x8(x, w.hi));
 }
 #endif
 
+V_INLINE v_columns v_zero_columns(void) {
+  return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
+}
+
 /* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every
  * operation rounds (docs/design.md, 6.1). */
-V_INLINE void v_add_block(v_columns *sum, v_columns dot, v_columns scale, v_columns min,
-                          const float *sa, const float *code_sum) {
-  const v128_t s = wasm_v128_load32_splat(sa), t = wasm_v128_load32_splat(code_sum);
-  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(scale.lo, s), sum->lo);
-  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(scale.hi, s), sum->hi);
-  sum->lo = v_muladd(min.lo, t, sum->lo);
-  sum->hi = v_muladd(min.hi, t, sum->hi);
+V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w,
+                          const v_activation_block *x, uint32_t row) {
+  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
+  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
+  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
+  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
+  sum->lo = v_muladd(v_load(w->min), codes, sum->lo);
+  sum->hi = v_muladd(v_load(w->min + 4), codes, sum->hi);
+}
+
+V_INLINE void v_widen_scales(v_block_scales *to, const uint16_t *scale, const uint16_t *min) {
+  V_UNROLL for (uint32_t c = 0; c < V_PANEL; c += 4) {
+    v_store(to->scale + c, v_f16x4_to_f32x4(scale + c));
+    v_store(to->min + c, v_f16x4_to_f32x4(min + c));
+  }
+}
+
+V_INLINE void v_store_columns(float *out, v_columns c) {
+  v_store(out, c.lo);
+  v_store(out + 4, c.hi);
 }
 
 /* Instantiates `kernel` for 1 to 4 rows and picks one. */

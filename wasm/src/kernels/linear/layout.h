@@ -21,12 +21,12 @@
 #define V_GROUP 2
 #endif
 
+/* Scales and mins stay f16: at one row, bytes per weight are time. */
 typedef struct {
   uint8_t codes[V_BLOCK * V_PANEL];
-  float scale[V_PANEL], min[V_PANEL];
+  uint16_t scale[V_PANEL], min[V_PANEL];
 } v_block_i8;
 
-/* f16 scales: at one row, bytes per weight are time. */
 typedef struct {
   uint8_t codes[V_BLOCK / 2 * V_PANEL];
   uint16_t scale[V_PANEL], min[V_PANEL];

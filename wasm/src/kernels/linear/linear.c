@@ -1,7 +1,7 @@
 /* out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual.
  *
  * A tile of the executor is a row panel (up to 32 rows) by a run of columns. The thread
- * quantizes the row panel into its scratch once and keeps it while it works on that
+ * brings the row panel into the micro-kernels' form in its scratch once and keeps it while it works on that
  * panel; then, 64 columns at a time, micro-kernels fill a small buffer in the first
  * cache, and one pass over it adds bias, activation and residual. The buffer also makes
  * it safe for out to be the residual. */
@@ -14,9 +14,11 @@
 #define CHUNK_COLUMNS 64
 
 typedef struct {
-  float *results; /* [PANEL_ROWS][CHUNK_COLUMNS] */
-  float *widened; /* f16: one column panel in f32 */
-  v_quantized quantized;
+  float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
+  float *widened;             /* f16: one column panel in f32 */
+  v_block_scales *scales;     /* block formats: one column panel's scales in f32 */
+  v_activation_block *blocks; /* block formats: [PANEL_ROWS / 4][blocks] */
+  float *rows;                /* f32, f16: [PANEL_ROWS / 4][k][4] */
 } v_linear_scratch_parts;
 
 static bool is_block_format(v_format format) {
@@ -25,24 +27,42 @@ static bool is_block_format(v_format format) {
 
 uint64_t v_linear_scratch(const v_program *p, const v_op_record *op) {
   const v_tensor_record *w = &p->tensors[op->tensors[V_LINEAR_WEIGHT]];
-  uint64_t bytes = PANEL_ROWS * CHUNK_COLUMNS * sizeof(float);
-  if (w->format == V_FORMAT_F16) bytes += v_panel_bytes(V_FORMAT_F32, w->shape[1]);
+  const uint64_t k = w->shape[1], blocks = v_ceil_div(w->shape[1], V_BLOCK);
+  const uint64_t results = PANEL_ROWS * CHUNK_COLUMNS * sizeof(float);
   if (is_block_format((v_format)w->format)) {
-    bytes += v_quantized_bytes(PANEL_ROWS, v_ceil_div(w->shape[1], V_BLOCK));
+    return results + blocks * (sizeof(v_block_scales) +
+                               PANEL_ROWS / V_TILE_ROWS * sizeof(v_activation_block));
   }
-  return bytes;
+  return results + k * sizeof(float) * (PANEL_ROWS + V_PANEL);
 }
 
 static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) {
   v_linear_scratch_parts s = {0};
   s.results = (float *)(void *)t->scratch;
   float *rest = s.results + PANEL_ROWS * CHUNK_COLUMNS;
-  s.widened = rest;
-  s.quantized.blocks = v_ceil_div(w->cols, V_BLOCK);
-  s.quantized.scale = rest;
-  s.quantized.sum = rest + PANEL_ROWS * s.quantized.blocks;
-  s.quantized.codes = (v_activation_code *)(void *)(s.quantized.sum + PANEL_ROWS * s.quantized.blocks);
+  if (is_block_format(w->format)) {
+    s.scales = (v_block_scales *)(void *)rest;
+    s.blocks = (v_activation_block *)(void *)(s.scales + v_ceil_div(w->cols, V_BLOCK));
+  } else {
+    s.widened = rest;
+    s.rows = rest + (size_t)w->cols * V_PANEL;
+  }
   return s;
+}
+
+/* Rows x of the row panel as the micro-kernels read them. */
+static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, const float *x,
+                         size_t x_stride, uint32_t rows) {
+  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
+  for (uint32_t r = 0; r < rows; r++, x += x_stride) {
+    const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
+    if (is_block_format(w->format)) {
+      v_quantize_row(s->blocks + tile * blocks, lane, x, w->cols);
+    } else {
+      float *to = s->rows + (size_t)tile * w->cols * V_TILE_ROWS + lane;
+      for (uint32_t i = 0; i < w->cols; i++) to[i * V_TILE_ROWS] = x[i];
+    }
+  }
 }
 
 /* Columns in a tile: all of them when there are rows enough for every thread, else a
@@ -60,37 +80,54 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
-/* Fills results with rows x (up to 64) columns of the product, a multiple of 8. */
-static void multiply(const v_task *t, const v_weight *w, const v_linear_scratch_parts *s,
-                     const float *x, size_t x_stride, uint32_t rows, uint32_t first,
-                     uint32_t columns) {
+static void panel_i8b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
+                        uint32_t rows, float *out) {
+  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
+  const v_block_i8 *weights = (const v_block_i8 *)(const void *)panel;
+  v_widen_scales_i8(s->scales, weights, blocks);
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
+    v_linear_i8b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
+                       out, CHUNK_COLUMNS);
+  }
+}
+
+static void panel_i4b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
+                        uint32_t rows, float *out) {
+  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
+  const v_block_i4 *weights = (const v_block_i4 *)(const void *)panel;
+  v_widen_scales_i4(s->scales, weights, blocks);
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
+    v_linear_i4b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
+                       out, CHUNK_COLUMNS);
+  }
+}
+
+static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
+                      uint32_t rows, float *out) {
+  const float *weights = (const float *)(const void *)panel;
+  if (w->format == V_FORMAT_F16) {
+    for (uint32_t i = 0; i < w->cols * V_PANEL; i += 4) {
+      v_store(s->widened + i, v_f16x4_to_f32x4(panel + 2 * (size_t)i));
+    }
+    weights = s->widened;
+  }
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
+    v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, out,
+                     CHUNK_COLUMNS);
+  }
+}
+
+/* Fills results with the product of the row panel and up to 64 columns. */
+static void multiply(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
+                     uint32_t first, uint32_t columns) {
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
     const uint8_t *panel = w->data + (first + c) / V_PANEL * w->panel_bytes;
-    float *out = s->results + c;
-    const float *values = (const float *)(const void *)panel;
-    if (w->format == V_FORMAT_F16) {
-      for (uint32_t i = 0; i < w->cols * V_PANEL; i += 4) {
-        v_store(s->widened + i, v_f16x4_to_f32x4(panel + 2 * (size_t)i));
-      }
-      values = s->widened;
-    }
-    for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
-      const uint32_t n = v_min_u32(V_TILE_ROWS, rows - r);
-      switch (w->format) {
-        case V_FORMAT_I8B32:
-          v_linear_i8b32_tile(&s->quantized, r, n, (const v_block_i8 *)(const void *)panel, out,
-                              CHUNK_COLUMNS);
-          break;
-        case V_FORMAT_I4B32:
-          v_linear_i4b32_tile(&s->quantized, r, n, (const v_block_i4 *)(const void *)panel, out,
-                              CHUNK_COLUMNS);
-          break;
-        default:
-          v_linear_f32_tile(x + r * x_stride, x_stride, n, values, w->cols, out, CHUNK_COLUMNS);
-      }
+    switch (w->format) {
+      case V_FORMAT_I8B32: panel_i8b32(s, w, panel, rows, s->results + c); break;
+      case V_FORMAT_I4B32: panel_i4b32(s, w, panel, rows, s->results + c); break;
+      default: panel_f32(s, w, panel, rows, s->results + c);
     }
   }
-  (void)t;
 }
 
 /* One row of the buffer: + bias, activation, + residual, store. */
@@ -119,8 +156,8 @@ void v_linear_run(v_task *t, uint32_t tile) {
   const uint32_t rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0);
   const size_t x_stride = v_width(t, op->ins[V_LINEAR_X]);
   const float *x = v_in(t, V_LINEAR_X) + row0 * x_stride + op->uints[V_LINEAR_X_OFFSET];
-  if (is_block_format(w->format) && t->prepared != panel + 1) {
-    for (uint32_t r = 0; r < rows; r++) v_quantize_row(&s.quantized, r, x + r * x_stride, w->cols);
+  if (t->prepared != panel + 1) {
+    prepare_rows(&s, w, x, x_stride, rows);
     t->prepared = panel + 1;
   }
   const float *bias = v_vector(t, V_LINEAR_BIAS);
@@ -128,7 +165,7 @@ void v_linear_run(v_task *t, uint32_t tile) {
   const uint32_t end = v_min_u32((tile % runs + 1) * run, width);
   for (uint32_t c = tile % runs * run; c < end; c += CHUNK_COLUMNS) {
     const uint32_t columns = v_min_u32(CHUNK_COLUMNS, end - c);
-    multiply(t, w, &s, x, x_stride, rows, c, columns);
+    multiply(&s, w, rows, c, columns);
     for (uint32_t r = 0; r < rows; r++) {
       const size_t at = (size_t)(row0 + r) * width + c;
       finish_row(t, s.results + r * CHUNK_COLUMNS, bias ? bias + c : NULL,

@@ -10,25 +10,22 @@ V_INLINE v128_t multiply_add(v128_t a, v128_t b, v128_t c) {
 #endif
 }
 
-V_INLINE void tile(const uint32_t rows, const float *x, size_t x_stride, const float *w, uint32_t k,
-                   float *out, uint32_t out_stride) {
+V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t k, float *out,
+                   uint32_t out_stride) {
   v_columns sum[V_TILE_ROWS];
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = (v_columns){V_F32(0), V_F32(0)};
-  for (uint32_t i = 0; i < k; i++, w += V_PANEL) {
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
+  V_KEEP_LOOP for (; k > 0; k--, x += V_TILE_ROWS, w += V_PANEL) {
     const v128_t w0 = v_load(w), w1 = v_load(w + 4);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-      const v128_t a = wasm_v128_load32_splat(x + r * x_stride + i);
+      const v128_t a = wasm_v128_load32_splat(x + r);
       sum[r].lo = multiply_add(a, w0, sum[r].lo);
       sum[r].hi = multiply_add(a, w1, sum[r].hi);
     }
   }
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-    v_store(out + r * out_stride, sum[r].lo);
-    v_store(out + r * out_stride + 4, sum[r].hi);
-  }
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);
 }
 
-void v_linear_f32_tile(const float *x, size_t x_stride, uint32_t rows, const float *panel,
-                       uint32_t k, float *out, uint32_t out_stride) {
-  V_DISPATCH_ROWS(tile, rows, x, x_stride, panel, k, out, out_stride)
+void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k, float *out,
+                      uint32_t out_stride) {
+  V_DISPATCH_ROWS(tile, rows, x, panel, k, out, out_stride)
 }

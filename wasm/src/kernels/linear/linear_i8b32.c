@@ -10,37 +10,29 @@ V_INLINE v_columns load_group(const v_block_i8 *w, uint32_t g) {
 #endif
 }
 
-V_INLINE void tile(const uint32_t rows, const v_quantized *q, uint32_t row, const v_block_i8 *w,
-                   float *out, uint32_t out_stride) {
-  const v_activation_code *a = q->codes + (size_t)row * q->blocks * V_BLOCK;
-  const float *sa = q->scale + (size_t)row * q->blocks, *code_sum = q->sum + (size_t)row * q->blocks;
-  const size_t a_stride = (size_t)q->blocks * V_BLOCK, s_stride = q->blocks;
+V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_block_i8 *w,
+                   const v_block_scales *scales, uint32_t blocks, float *out,
+                   uint32_t out_stride) {
   v_columns sum[V_TILE_ROWS];
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = (v_columns){V_F32(0), V_F32(0)};
-  for (uint32_t b = 0; b < q->blocks; b++, w++) {
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
+  for (; blocks > 0; blocks--, x++, w++, scales++) {
     v_columns dot[V_TILE_ROWS];
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-      dot[r] = (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
-    }
-    for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++) {
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_zero_columns();
+    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++) {
       const v_columns codes = load_group(w, g);
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-        v_dot_group(&dot[r], a + r * a_stride + b * V_BLOCK + g * V_GROUP, codes);
-      }
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], x->codes[g][r], codes);
     }
-    const v_columns scale = {v_load(w->scale), v_load(w->scale + 4)};
-    const v_columns min = {v_load(w->min), v_load(w->min + 4)};
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-      v_add_block(&sum[r], dot[r], scale, min, sa + r * s_stride + b, code_sum + r * s_stride + b);
-    }
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) v_add_block(&sum[r], dot[r], scales, x, r);
   }
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-    v_store(out + r * out_stride, sum[r].lo);
-    v_store(out + r * out_stride + 4, sum[r].hi);
-  }
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);
 }
 
-void v_linear_i8b32_tile(const v_quantized *q, uint32_t row, uint32_t rows,
-                         const v_block_i8 *panel, float *out, uint32_t out_stride) {
-  V_DISPATCH_ROWS(tile, rows, q, row, panel, out, out_stride)
+void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i8 *panel,
+                        const v_block_scales *scales, uint32_t blocks, float *out,
+                        uint32_t out_stride) {
+  V_DISPATCH_ROWS(tile, rows, x, panel, scales, blocks, out, out_stride)
+}
+
+void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks) {
+  for (uint32_t b = 0; b < blocks; b++) v_widen_scales(to + b, panel[b].scale, panel[b].min);
 }

@@ -2,7 +2,15 @@
 
 #include "math/exponential.h"
 
-static void quantize_block(const float *x, v_activation_code *codes, float *scale, float *sum) {
+/* Spreads 16 bytes of codes over four groups of one row. */
+V_INLINE void store_groups(v_activation_block *block, uint32_t group, uint32_t row, v128_t codes) {
+  wasm_v128_store32_lane(block->codes[group][row], codes, 0);
+  wasm_v128_store32_lane(block->codes[group + 1][row], codes, 1);
+  wasm_v128_store32_lane(block->codes[group + 2][row], codes, 2);
+  wasm_v128_store32_lane(block->codes[group + 3][row], codes, 3);
+}
+
+static void quantize_block(const float *x, v_activation_block *block, uint32_t row) {
   v128_t v[8];
   v128_t most = wasm_i32x4_const_splat(0);
   const v128_t magnitude = wasm_i32x4_const_splat(0x7fffffff);
@@ -30,7 +38,7 @@ static void quantize_block(const float *x, v_activation_code *codes, float *scal
   v128_t total = wasm_i32x4_const_splat(0);
   V_UNROLL for (uint32_t i = 0; i < 2; i++) {
     v128_t a = wasm_i8x16_max(wasm_i8x16_narrow_i16x8(n[2 * i], n[2 * i + 1]), lowest);
-    v_store(codes + 16 * i, a);
+    store_groups(block, 4 * i, row, a);
     total = wasm_i32x4_add(
         total, wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(a)));
   }
@@ -39,24 +47,20 @@ static void quantize_block(const float *x, v_activation_code *codes, float *scal
   v128_t total = wasm_i32x4_const_splat(0);
   V_UNROLL for (uint32_t i = 0; i < 4; i++) {
     v128_t a = wasm_i16x8_min(wasm_i16x8_max(n[i], lowest), highest);
-    v_store(codes + 8 * i, a);
+    store_groups(block, 4 * i, row, a);
     total = wasm_i32x4_add(total, wasm_i32x4_extadd_pairwise_i16x8(a));
   }
 #endif
-  *scale = sa;
-  *sum = sa * (float)v_sum_lanes_i32(total);
+  block->scale[row] = sa;
+  block->sum[row] = sa * (float)v_sum_lanes_i32(total);
 }
 
-void v_quantize_row(const v_quantized *q, uint32_t row, const float *x, uint32_t k) {
-  v_activation_code *codes = q->codes + (size_t)row * q->blocks * V_BLOCK;
-  float *scale = q->scale + (size_t)row * q->blocks, *sum = q->sum + (size_t)row * q->blocks;
-  const uint32_t whole = k / V_BLOCK;
-  for (uint32_t b = 0; b < whole; b++) {
-    quantize_block(x + b * V_BLOCK, codes + b * V_BLOCK, scale + b, sum + b);
-  }
-  if (whole < q->blocks) {
+void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k) {
+  const uint32_t whole = k / V_BLOCK, rest = k % V_BLOCK;
+  for (uint32_t b = 0; b < whole; b++) quantize_block(x + b * V_BLOCK, tile + b, row);
+  if (rest) {
     float tail[V_BLOCK] = {0};
-    v_copy(tail, x + whole * V_BLOCK, (k - whole * V_BLOCK) * sizeof(float));
-    quantize_block(tail, codes + whole * V_BLOCK, scale + whole, sum + whole);
+    v_copy(tail, x + whole * V_BLOCK, rest * sizeof(float));
+    quantize_block(tail, tile + whole, row);
   }
 }

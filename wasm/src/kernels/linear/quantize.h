@@ -1,7 +1,10 @@
-/* Activations of the block formats: signed 8 bit, one scale per row and block of 32. */
+/* Activations as the micro-kernels read them: four rows side by side, block by block, so
+ * that a tile follows one pointer. Signed 8-bit codes with one scale per row and block. */
 #ifndef VOLERY_QUANTIZE_H
 #define VOLERY_QUANTIZE_H
 #include "kernels/linear/layout.h"
+
+#define V_TILE_ROWS 4
 
 #ifdef __wasm_relaxed_simd__
 typedef int8_t v_activation_code;
@@ -11,16 +14,12 @@ typedef int16_t v_activation_code; /* what i32x4.dot_i16x8 eats */
 
 /* x = code * scale; sum = scale * (sum of the block's codes). */
 typedef struct {
-  v_activation_code *codes; /* [rows][32 * blocks] */
-  float *scale, *sum;       /* [rows][blocks] */
-  uint32_t blocks;
-} v_quantized;
+  v_activation_code codes[V_BLOCK / V_GROUP][V_TILE_ROWS][V_GROUP];
+  float scale[V_TILE_ROWS], sum[V_TILE_ROWS];
+} v_activation_block;
 
-V_INLINE uint64_t v_quantized_bytes(uint64_t rows, uint64_t blocks) {
-  return rows * blocks * (V_BLOCK * sizeof(v_activation_code) + 2 * sizeof(float));
-}
-
-/* Row `row` of q from k floats; what a last, partial block lacks counts as 0. */
-void v_quantize_row(const v_quantized *q, uint32_t row, const float *x, uint32_t k);
+/* Quantizes k floats into row `row` (0..3) of a tile of ceil(k / 32) blocks; what a last,
+ * partial block lacks counts as 0. */
+void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k);
 
 #endif

