@@ -7,7 +7,7 @@ WASM := runtime_py/_wasm/volery-simd.wasm
 WASM_SOURCES := $(shell find wasm -name '*.c' -o -name '*.h') $(wildcard toolchain/build/*.py)
 MODEL := artifacts/minilm
 NPM_STAMP := workers/node_modules/.installed
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadfile
 C_FILES = $(shell find wasm bench -name '*.c' -o -name '*.h')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -19,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 help:
 	@echo "make demo    install, compile, export a model, search a small corpus"
-	@echo "make test    install what the tests need and run them (PYTEST_ARGS='-n 2')"
+	@echo "make test    install what the tests need and run them (PYTEST_ARGS="tests/cli -x" for a part)"
 	@echo "make lint    ruff, mypy, clang-format, and the JavaScript checks"
 	@echo "make format  rewrite the sources as the linters want them"
 	@echo "make bench   measure this machine (bench/README.md)"
