@@ -22,7 +22,7 @@ from tests.js.server import Server, serving
 
 ROOT = Path(__file__).parents[2]
 JS = ROOT / "tests" / "js"
-TIMEOUT_S = 240
+TIMEOUT_S = 60
 RUN = """async ([program, args]) => (await import("/tests/js/run_page.js")).run(program, args)"""
 
 CHROMIUM_FLAGS = [

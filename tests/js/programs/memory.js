@@ -4,16 +4,15 @@ import { failureOf } from "./files.js";
 export async function main({ volery }, { artifact, maxSharedPages, maxPages }) {
   const Real = WebAssembly.Memory;
   const asked = [];
-  class Limited extends Real {
-    constructor(descriptor) {
+  WebAssembly.Memory = new Proxy(Real, {
+    construct(_, [descriptor]) {
       asked.push({ shared: descriptor.shared === true, maximum: descriptor.maximum });
       const limit = descriptor.shared ? maxSharedPages : maxPages;
       // The probe's one page is always granted: Safari grants it too.
       if (descriptor.maximum > Math.max(1, limit)) throw new RangeError("Out of memory");
-      super(descriptor);
-    }
-  }
-  WebAssembly.Memory = Limited;
+      return new Real(descriptor);
+    },
+  });
   try {
     const loading = volery.loadModel(artifact, { threads: 2 });
     const failure = await failureOf(loading);

@@ -1,9 +1,12 @@
 // Runs op cases on one wasm build with a pool of threads, once per number of threads.
 import { WasmExecutor } from "../../../workers/src/executor.js";
+import { chooseVariant, loadModule } from "../../../workers/src/wasm/variants.js";
 import { base64, bytesOf, jsonOf } from "./files.js";
 
 export async function main({ host }, { folders, variant, threads }) {
   const results = {};
+  const build = chooseVariant(threads > 1, { variant });
+  const module = await loadModule(build, {}, host.readFile);
   for (const [name, folder] of Object.entries(folders)) {
     const source = host.source(folder);
     const test = await jsonOf(source, "case.json");
@@ -26,7 +29,7 @@ export async function main({ host }, { folders, variant, threads }) {
         threads,
         maxTokens: test.max_tokens,
         maxSeqs: test.max_seqs,
-        wasm: { variant },
+        wasm: { variant, module },
       },
     );
     const step = {
