@@ -64,7 +64,7 @@ def export_onnx(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     with quiet():
-        model = load_torch_model(source.path, "eager" if exporter == "optimum" else "sdpa")
+        model = load_torch_model(source.path, fused_attention=exporter == "dynamo")
         writer = _export(model, path, exporter, chosen)
         graph = repair(onnx.load(str(path)))
         if optimize == "ort":

@@ -82,7 +82,9 @@ class Graph:
         """The array of initializer ``name`` (memory-mapped for external data), or None."""
         tensor = self._initializers.get(name)
         if tensor is None:
-            return None
+            node = self.producer.get(name)
+            value = node.attrs.get("value") if node and node.op == "Constant" else None
+            return value if isinstance(value, np.ndarray) else None
         return np.asarray(numpy_helper.to_array(tensor, str(self.path.parent)))
 
     def is_initializer(self, name: str) -> bool:

@@ -113,7 +113,7 @@ def _canonical(array: Floats, p: Scores) -> Floats:
     array = array.reshape(shape)
     order = [i for i, a in enumerate(atoms) if a == "B"]
     heads = [i for i, a in enumerate(atoms) if isinstance(a, int)]
-    order += heads + [atoms.index("S"), atoms.index("K")]
+    order += [*heads, atoms.index("S"), atoms.index("K")]
     array = array.transpose(order)
     head_shape = array.shape[1 : 1 + len(heads)]
     if any(n != 1 for n in head_shape):

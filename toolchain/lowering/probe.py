@@ -89,14 +89,25 @@ class Prober:
         }
         return Probe({k: v for k, v in feeds.items() if k in self.graph.inputs}, lengths)
 
-    def _run(self, names: list[str], probe: Probe) -> list[Array]:
-        import onnxruntime as ort
+    def _evaluate(self, name: str, probe: Probe) -> Array:
+        """One tensor, by running only what it needs."""
+        needed = self.graph.ancestors(name)
+        used = {i for n in needed for i in n.inputs}
+        session = _session(self.graph, {o for n in needed for o in n.outputs if o}, used, [name])
+        feeds = {k: v for k, v in probe.feeds.items() if k in used}
+        return self._run([name], probe, session, feeds)[0]
 
-        options = ort.RunOptions()
-        options.only_execute_path_to_fetches = True
-        options.log_severity_level = 4
+    def _run(
+        self,
+        names: list[str],
+        probe: Probe,
+        session: Any = None,
+        feeds: dict[str, Array] | None = None,
+    ) -> list[Array]:
         try:
-            return list(self._session.run(names, probe.feeds, options))
+            return list(
+                (session or self._session).run(names, probe.feeds if feeds is None else feeds)
+            )
         except Exception as error:
             raise ArtifactUnsupported(
                 f"{self.graph.path.name} does not run at batch {probe.batch}, length "
@@ -130,8 +141,7 @@ class Prober:
         value = self.graph.initializer(name)
         if value is None:
             if name not in self._constants:
-                (value,) = self._run([name], self.probes[0])
-                self._constants[name] = value
+                self._constants[name] = self._evaluate(name, self.probes[0])
             value = self._constants[name]
         return value
 
@@ -151,7 +161,7 @@ class Prober:
             if name in self.graph.inputs:
                 self._long[key] = self._inputs((length,)).feeds[name]
             else:
-                (self._long[key],) = self._run([name], self._inputs((length,)))
+                self._long[key] = self._evaluate(name, self._inputs((length,)))
         return self._long[key]
 
     def sample(self, lengths: tuple[int, ...], output: str) -> tuple[Probe, Array]:
@@ -161,14 +171,29 @@ class Prober:
         return probe, value
 
 
-def _session(graph: Graph) -> Any:
+def _session(
+    graph: Graph,
+    made: set[str] | None = None,
+    used: set[str] | None = None,
+    outputs: list[str] | None = None,
+) -> Any:
+    """A session over the nodes that make ``made`` (all), returning ``outputs`` (all)."""
     import onnxruntime as ort
 
     model = onnx.ModelProto()
-    model.CopyFrom(graph.model)
-    del model.graph.output[:]
-    for node in graph.nodes:
-        model.graph.output.extend(onnx.ValueInfoProto(name=o) for o in node.outputs if o)
+    model.ir_version = graph.model.ir_version
+    model.opset_import.extend(graph.model.opset_import)
+    model.functions.extend(graph.model.functions)
+    source, target = graph.model.graph, model.graph
+    target.name = source.name or "graph"
+    target.node.extend(n for n in source.node if made is None or any(o in made for o in n.output))
+    target.initializer.extend(t for t in source.initializer if used is None or t.name in used)
+    target.input.extend(
+        i for i in source.input if i.name in graph.inputs and (used is None or i.name in used)
+    )
+    if outputs is None:
+        outputs = [o for n in graph.nodes for o in n.outputs if o and o not in graph.constants]
+    target.output.extend(onnx.ValueInfoProto(name=o) for o in outputs)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

@@ -120,7 +120,8 @@ def finish_rotary(ctx: Context, m: Mix) -> View:
         NotLowered: it is none.
     """
     r = _pair(m)
-    head_dim = lay.size_of(m.axes[-1])
+    # keys may be transposed already: a head's features are the last axis that has any
+    head_dim = lay.size_of([axis for axis in m.axes if lay.is_feature(axis) and axis][-1])
     start, n = int(r.own.min()), len(r.own)
     if not np.array_equal(np.sort(r.own), np.arange(start, start + n)):
         raise NotLowered("rotates features that do not lie side by side")

@@ -36,7 +36,8 @@ def read_pipeline(source: ModelSource) -> EmbeddingPipeline:
         notes.append("no modules.json: mean pooling, as sentence-transformers does")
     if folder.resolve() != root.resolve():
         raise ArtifactUnsupported(
-            f"modules.json keeps the transformer in {folder.name!r}; expected it beside modules.json"
+            f"modules.json keeps the transformer in {folder.name!r}, "
+            "expected it beside modules.json"
         )
     tokens, tokens_source = max_tokens(folder, config)
     prompts, default_prompt, similarity = _prompts(root)
