@@ -164,8 +164,9 @@ class OnnxRuntimeExecutor(SerialExecutor):
 
     def _execute(self, step: Step) -> StepResult:
         start = time.perf_counter_ns()
+        inputs = self._padded(step)
         try:
-            (hidden,) = self._session.run([self._output], self._padded(step))
+            (hidden,) = self._session.run([self._output], inputs)
         except Exception as error:
             raise ArtifactError(
                 f"ONNX Runtime failed in a step of {len(step.seqs)} sequences: "
