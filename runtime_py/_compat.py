@@ -56,8 +56,12 @@ class Worker:
             self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="volery-worker")
         return await asyncio.wrap_future(self._pool.submit(fn, *args, **kwargs))
 
-    def close(self) -> None:
-        """Let running functions finish in the background and start no more. Idempotent."""
+    def close(self, *, wait: bool = False) -> None:
+        """Start no more functions; the threads end with the running ones. Idempotent.
+
+        Args:
+            wait: return when they have ended.
+        """
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=wait, cancel_futures=True)

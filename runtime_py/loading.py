@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from array import array
@@ -67,12 +68,19 @@ async def load(
     if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= _MAX_THREADS:
         raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
     worker = Worker()
+    prepared = asyncio.ensure_future(
+        worker.run(_prepare, path, executor, threads, tokenizer, verify)
+    )
     try:
-        artifact, backend, words = await worker.run(
-            _prepare, path, executor, threads, tokenizer, verify
-        )
-    finally:
+        artifact, backend, words = await asyncio.shield(prepared)
+    except asyncio.CancelledError:
+        prepared.add_done_callback(_discard)  # a thread cannot be cancelled
         worker.close()
+        raise
+    except BaseException:
+        worker.close(wait=True)
+        raise
+    worker.close(wait=True)
     try:
         recorder, on_close = _open_trace(trace)
         profile = artifact.manifest.cost_profile
@@ -142,6 +150,11 @@ def _prepare(
         backend.close()
         raise
     return artifact, backend, tokenizer
+
+
+def _discard(prepared: asyncio.Future[tuple[Artifact, ModelExecutor, Tokenizer]]) -> None:
+    if not prepared.cancelled() and prepared.exception() is None:
+        prepared.result()[1].close()
 
 
 def _executor(

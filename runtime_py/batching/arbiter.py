@@ -73,7 +73,13 @@ class Arbiter:
             joined_ns = cost.predict(_waiting(lane, free))
             if joined_ns > side_ns + side_ns // (2 * share.num_seqs):
                 return threads, float(side_ns + side_ns // (2 * share.num_seqs))
-        return _best_threads(lane, cost, free), self._step_ns
+        threads = _best_threads(lane, cost, free)
+        waiting_ns = float(cost.predict(_waiting(lane, threads)))
+        rounds = min(self._device.threads, self._device.concurrent_steps)
+        if slots == 1 and waiting_ns * rounds > self._step_ns:
+            # The last steps of a backlog shrink, so that the threads end together.
+            return threads, min(self._step_ns, waiting_ns / rounds)
+        return threads, self._step_ns
 
 
 def _waiting(lane: Lane, threads: int) -> StepShape:

@@ -265,6 +265,7 @@ class Engine:
     def _flush(self) -> None:
         self._flush_handle = None
         events, self._events = self._events, []
+        events += [RequestAborted(i) for i in self._cancelled(events)]
         for decision in self._core.handle_all(events, self._clock()):
             if isinstance(decision, StepScheduled):
                 self._start(decision)
@@ -279,6 +280,16 @@ class Engine:
                 self._results.pop(event.step_id, None)
                 self._steps.pop(event.step_id, None)
         self._wake_waiters()
+
+    def _cancelled(self, events: Sequence[Event]) -> list[int]:
+        """Newcomers whose owner was cancelled before anybody could look at them."""
+        ids = []
+        for event in events:
+            if isinstance(event, RequestArrived):
+                request = self._requests.get(event.request_id)
+                if request is not None and request.future.cancelled():
+                    ids.append(event.request_id)
+        return ids
 
     # --- decisions out
 

@@ -151,8 +151,8 @@ class Core(RuleBasedStateMachine):
 
 
 Core.TestCase.settings = settings(
-    max_examples=120,
-    stateful_step_count=60,
+    max_examples=60,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
