@@ -1,0 +1,127 @@
+"""Assembles an artifact from its pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime_py.artifact.manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    GOLDENS,
+    MANIFEST,
+    PROGRAM,
+    TOKENIZER,
+)
+from runtime_py.program import Program, Rows
+from toolchain.pack.folder import atomic_folder
+from toolchain.pack.shards import write_shards
+from toolchain.quantize import QuantizedModel, Scheme
+from toolchain.sources import ModelSource
+from toolchain.sources.pipeline import EmbeddingPipeline
+
+CREATED_BY = "volery 0.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything that an artifact is made of.
+
+    Attributes:
+        numerics, cost_profile: objects of the manifest; None leaves them out.
+    """
+
+    source: ModelSource
+    pipeline: EmbeddingPipeline
+    scheme: Scheme
+    model: QuantizedModel
+    max_tokens: int
+    max_tokens_source: str
+    tokenizer: bytes
+    goldens: bytes
+    numerics: Mapping[str, Any] | None
+    cost_profile: Mapping[str, Any] | None
+
+
+def write_artifact(
+    target: Path, contents: Contents, *, force: bool, check: Callable[[Path], object]
+) -> int:
+    """Write the folder ``target``; it appears complete and checked, or not at all.
+
+    Args:
+        check: called with the finished folder before it takes its place; what it raises
+            stops the writing.
+
+    Returns:
+        Bytes of all files.
+
+    Raises:
+        InvalidInput: ``target`` must not be replaced (see `check_target`).
+    """
+    with atomic_folder(target, force=force) as folder:
+        (folder / PROGRAM).write_bytes(contents.model.program.encode())
+        shards = write_shards(folder, contents.model.program, contents.model.parts)
+        (folder / TOKENIZER).write_bytes(contents.tokenizer)
+        (folder / GOLDENS).write_bytes(contents.goldens)
+        files = {name: _entry(folder / name) for name in (PROGRAM, *shards, TOKENIZER, GOLDENS)}
+        manifest = _manifest(contents, files)
+        text = json.dumps(manifest, ensure_ascii=False, indent=1)
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        check(folder)
+        return sum(f.stat().st_size for f in folder.iterdir())
+
+
+def memory(program: Program, weights_bytes: int) -> dict[str, int]:
+    """The manifest's ``memory``: weights, and activations per token and per sequence."""
+    width = dict.fromkeys(Rows, 0)
+    for slot in program.slots:
+        width[slot.rows] += slot.width
+    return {
+        "weights_bytes": weights_bytes,
+        "bytes_per_token": 4 * width[Rows.TOKENS],
+        "bytes_per_seq": 4 * width[Rows.SEQS],
+    }
+
+
+def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    source, program, scheme = contents.source, contents.model.program, contents.scheme
+    weights_bytes = sum(int(p.nbytes) for p in contents.model.parts.values())
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "created_by": CREATED_BY,
+        "model": {
+            "id": source.model_id,
+            "architecture": source.architecture,
+            "license": source.license,
+            "revision": source.revision,
+        },
+        "tasks": ["embed"],
+        "limits": {
+            "max_tokens": contents.max_tokens,
+            "max_tokens_source": contents.max_tokens_source,
+            "max_positions": program.max_positions,
+            "vocab_size": program.vocab_size,
+        },
+        "embedding": contents.pipeline.manifest(),
+        "quantization": {
+            "name": scheme.name,
+            "linear": scheme.linear.name,
+            "embedding": scheme.embedding.name,
+            "activations": scheme.activations,
+        },
+        "numerics": contents.numerics,
+        "memory": memory(program, weights_bytes),
+        "cost_profile": contents.cost_profile,
+        "files": files,
+    }
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with path.open("rb") as f:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}

@@ -1,0 +1,116 @@
+"""``tokenizer.json`` for the artifact: what ``AutoTokenizer`` does, in as few bytes as possible."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, ArtifactUnsupported
+from toolchain.sources import ModelSource
+
+_FUZZ_TEXTS = 200
+
+
+def tokenizer_json(source: ModelSource, *, lower_case: bool, samples: Sequence[str]) -> bytes:
+    """The model's tokenizer, proved to give the ids of the original.
+
+    Truncation and padding are left out: the runtime sets its own.
+
+    Args:
+        lower_case: sentence-transformers lower-cases texts first; so will the tokenizer.
+        samples: texts on which both must agree, besides random ones.
+
+    Raises:
+        ArtifactMissing, ArtifactUnsupported: the model has no fast tokenizer.
+        ArtifactCorrupt: the written file encodes a text differently.
+    """
+    original = _fast_tokenizer(source)
+    original.no_truncation()
+    original.no_padding()
+    config: dict[str, Any] = json.loads(original.to_str())
+    config["truncation"] = config["padding"] = None
+    if lower_case:
+        config["normalizer"] = _lower_cased(config.get("normalizer"))
+    data = json.dumps(config, ensure_ascii=False, separators=(",", ":")).encode()
+    written = Tokenizer.from_str(data.decode())
+    for text in (*samples, *_fuzz()):
+        expected = original.encode(text.lower() if lower_case else text).ids
+        found = written.encode(text).ids
+        if found != expected:
+            raise ArtifactCorrupt(
+                f"the written tokenizer encodes {text[:40]!r} as {found[:8]}, the model's as "
+                f"{expected[:8]}; report this model's tokenizer"
+            )
+    return data
+
+
+def _fast_tokenizer(source: ModelSource) -> Tokenizer:
+    """The tokenizer that transformers builds, or ``tokenizer.json`` where it cannot."""
+    file = source.path / "tokenizer.json"
+    if (source.path / "config.json").is_file() or not file.is_file():
+        from transformers import AutoTokenizer
+        from transformers.utils import logging as transformers_logging
+
+        verbosity = transformers_logging.get_verbosity()
+        transformers_logging.set_verbosity(logging.ERROR)
+        try:
+            auto = AutoTokenizer.from_pretrained(
+                source.path, use_fast=True, local_files_only=True, trust_remote_code=False
+            )
+        except Exception as e:  # the library raises many types
+            raise ArtifactMissing(
+                f"{source.path} has no tokenizer that can be loaded "
+                f"({str(e).splitlines()[0] if str(e) else type(e).__name__}); "
+                "put tokenizer.json beside the model"
+            ) from None
+        finally:
+            transformers_logging.set_verbosity(verbosity)
+        if not auto.is_fast:
+            raise ArtifactUnsupported(
+                f"{type(auto).__name__} is written in Python, expected a fast tokenizer; "
+                "put tokenizer.json beside the model"
+            )
+        return Tokenizer.from_str(auto.backend_tokenizer.to_str())
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as e:  # the library raises plain Exception
+        raise ArtifactCorrupt(
+            f"{file} cannot be loaded ({str(e).splitlines()[0]}); fetch it again"
+        ) from None
+
+
+def _lower_cased(normalizer: dict[str, Any] | None) -> dict[str, Any]:
+    lower = {"type": "Lowercase"}
+    if normalizer is None:
+        return lower
+    return {"type": "Sequence", "normalizers": [lower, normalizer]}
+
+
+def _fuzz() -> Iterator[str]:
+    """Random texts over several scripts, spaces, marks and symbols; always the same."""
+    rng = random.Random(0)
+    ranges = (
+        (0x20, 0x7E),
+        (0x20, 0x7E),
+        (0xA0, 0x24F),
+        (0x300, 0x36F),
+        (0x400, 0x4FF),
+        (0x5D0, 0x5EA),
+        (0x620, 0x64A),
+        (0x900, 0x97F),
+        (0x3040, 0x30FF),
+        (0x4E00, 0x4FFF),
+        (0xAC00, 0xAD00),
+        (0x1F300, 0x1F64F),
+    )
+    yield from ("", " ", "\t\n", "\u200b", "[CLS] <s> [MASK] </s> <pad>")
+    for _ in range(_FUZZ_TEXTS):
+        chosen = rng.choices(ranges, k=rng.randint(1, 60))
+        yield "".join(
+            " " if rng.random() < 0.15 else chr(rng.randint(low, high)) for low, high in chosen
+        )

@@ -1,0 +1,191 @@
+"""Quantizes a lowered model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime_py.errors import InvalidInput, NonFinite
+from runtime_py.executors.reference.dequantize import quantize_activations
+from runtime_py.program import BLOCK, Op, OpKind, Program, Rows, Tensor, TensorFormat, validate
+from toolchain.quantize.formats import MAX_F16, Floats, Parts, encode
+from toolchain.quantize.gptq import compensated_codes, nearest_codes
+from toolchain.quantize.schemes import Scheme
+from toolchain.quantize.smoothing import smooth, smoothable
+from toolchain.quantize.stream import Stream, batched
+
+Doubles = npt.NDArray[np.float64]
+Progress = Callable[[float], None]
+"""Called with the share of the work that is done, 0 to 1."""
+
+_BLOCK_FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32)
+_F16_HEADROOM = MAX_F16 / 4
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedModel:
+    """A program and the stored parts of its tensors (entry name -> array)."""
+
+    program: Program
+    parts: Parts
+
+
+def quantize(
+    program: Program,
+    weights: Mapping[str, Floats],
+    scheme: Scheme,
+    calibration: Sequence[Sequence[int]] = (),
+    progress: Progress | None = None,
+) -> QuantizedModel:
+    """Give every tensor its format, and choose the codes.
+
+    Args:
+        program: with F32 tensors only, as the lowering makes it.
+        weights: tensor name -> f32 array of the tensor's shape.
+        calibration: token ids of texts. The block formats choose their codes with them;
+            without any they round to nearest.
+
+    Raises:
+        InvalidInput: ``weights`` do not fit the program.
+        NonFinite: a weight is not finite.
+    """
+    _check(program, weights)
+    report = progress or (lambda share: None)
+    if not scheme.levels:
+        formatted = _with_formats(program, scheme, weights)
+        parts: Parts = {}
+        for i, tensor in enumerate(formatted.tensors):
+            parts.update(encode(tensor, weights[tensor.name]))
+            report((i + 1) / len(formatted.tensors))
+        return QuantizedModel(validate(formatted), parts)
+    values: Mapping[str, Floats] = weights
+    batches = batched(calibration)
+    if batches:
+        program, values = smooth(program, weights, _channel_max(program, weights, batches))
+    formatted = _with_formats(program, scheme, values)
+    return _quantize_blocks(formatted, values, scheme.levels, batches, report)
+
+
+def _quantize_blocks(
+    program: Program,
+    weights: Mapping[str, Floats],
+    levels: int,
+    batches: Sequence[Sequence[Sequence[int]]],
+    report: Progress,
+) -> QuantizedModel:
+    """Quantize layer by layer, each on the outputs of the layers quantized before it."""
+    parts: Parts = {}
+    tensors: list[Floats] = []
+    for tensor in program.tensors:
+        weight = weights[tensor.name]
+        if tensor.format in _BLOCK_FORMATS:
+            tensors.append(weight)  # until its op's turn comes
+            continue
+        stored = encode(tensor, weight)
+        parts.update(stored)
+        tensors.append(_decode(tensor, stored))
+    stream = Stream(program, tensors, batches, quantize_activations=True)
+    moments: Doubles | None = None
+    seen: tuple[int, int] | None = None  # which input the moments are of
+    for i, op in enumerate(program.ops):
+        linear = op.kind is OpKind.LINEAR
+        tensor = program.tensors[op.tensor("weight") if linear else 0]
+        if linear and tensor.format in _BLOCK_FORMATS and tensor.name not in parts:
+            source = (op.slot("x"), op.uint("x_offset"))
+            if seen != source or moments is None:
+                moments, seen = _moments(stream, op, tensor.shape[1]), source
+            codes = (
+                compensated_codes(weights[tensor.name], moments, levels)
+                if batches
+                else nearest_codes(weights[tensor.name], levels)
+            )
+            parts.update(codes.parts(tensor))
+            stream.set_tensor(op.tensor("weight"), codes.decode(tensor.shape[1]))
+        stream.run(op, i)
+        if seen and seen[0] in (op.out, op.out2):
+            seen = None
+        report((i + 1) / len(program.ops))
+    return QuantizedModel(validate(program), parts)
+
+
+def _moments(stream: Stream, op: Op, columns: int) -> Doubles:
+    """Sum of outer products of the op's inputs as the kernels see them, f64 [K, K]."""
+    start = op.uint("x_offset")
+    total = np.zeros((columns, columns))
+    for rows, weight in zip(stream.inputs(op), stream.row_weights, strict=True):
+        x = quantize_activations(np, rows[:, start : start + columns])
+        total += (x * weight[:, None]).T @ x
+    return total
+
+
+def _channel_max(
+    program: Program, weights: Mapping[str, Floats], batches: Sequence[Sequence[Sequence[int]]]
+) -> dict[int, Floats]:
+    """Largest magnitude of every input channel of the groups that can be smoothed."""
+    groups = smoothable(program)
+    stream = Stream(
+        program, [weights[t.name] for t in program.tensors], batches, quantize_activations=False
+    )
+    found = {}
+    for i, op in enumerate(program.ops):
+        if i in groups:
+            found[i] = np.max([np.abs(x).max(axis=0) for x in stream.inputs(op)], axis=0)
+        stream.run(op, i)
+    return found
+
+
+def _with_formats(program: Program, scheme: Scheme, weights: Mapping[str, Floats]) -> Program:
+    """The program with the formats that ``scheme`` gives its tensors."""
+    formats = [TensorFormat.F32] * len(program.tensors)
+    for op in program.ops:
+        if op.kind is OpKind.EMBED:
+            for name in ("table", "positions"):
+                if op.tensor(name) >= 0:
+                    formats[op.tensor(name)] = scheme.embedding
+        elif op.kind is OpKind.LINEAR:
+            tokens = program.slots[op.out].rows is Rows.TOKENS
+            formats[op.tensor("weight")] = scheme.linear if tokens else scheme.head
+    _settle_shared(program, formats)
+    for i, t in enumerate(program.tensors):
+        if formats[i] is TensorFormat.F16 and np.abs(weights[t.name]).max() > _F16_HEADROOM:
+            formats[i] = TensorFormat.F32
+        if formats[i] in _BLOCK_FORMATS and t.shape[1] < BLOCK:
+            formats[i] = TensorFormat.F32  # padding would make it larger, not smaller
+    tensors = tuple(
+        Tensor(t.name, f, t.shape) for t, f in zip(program.tensors, formats, strict=True)
+    )
+    return replace(program, tensors=tensors)
+
+
+def _settle_shared(program: Program, formats: list[TensorFormat]) -> None:
+    """A tensor that ops of different kinds use keeps a format that all of them read."""
+    kinds: dict[int, set[OpKind]] = {}
+    for op in program.ops:
+        for t in op.tensors:
+            if t >= 0:
+                kinds.setdefault(t, set()).add(op.kind)
+    for t, used in kinds.items():
+        if len(used) > 1 and formats[t] is not TensorFormat.F32:
+            readable = used <= {OpKind.EMBED, OpKind.LINEAR}
+            formats[t] = TensorFormat.F16 if readable else TensorFormat.F32
+
+
+def _decode(tensor: Tensor, stored: Parts) -> Floats:
+    data = stored[tensor.name].astype(np.float32)
+    if tensor.format is TensorFormat.I8R:
+        return data * stored[f"{tensor.name}.scale"].astype(np.float32)[:, None]
+    return data
+
+
+def _check(program: Program, weights: Mapping[str, Floats]) -> None:
+    for t in program.tensors:
+        if t.format is not TensorFormat.F32:
+            raise InvalidInput(f"tensor {t.name!r} is {t.format.name}, expected F32 to quantize")
+        if t.name not in weights or weights[t.name].shape != t.shape:
+            found = weights[t.name].shape if t.name in weights else "missing"
+            raise InvalidInput(f"weight {t.name!r} is {found}, expected shape {t.shape}")
+        if not np.isfinite(weights[t.name]).all():
+            raise NonFinite(f"weight {t.name!r} holds NaN or infinity; the model's file is damaged")

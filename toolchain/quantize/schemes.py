@@ -1,0 +1,63 @@
+"""The quantization schemes: which tensor gets which format, and the accuracy each must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime_py.errors import InvalidInput
+from runtime_py.program import TensorFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A named choice of formats.
+
+    Attributes:
+        linear: format of the weights that tokens are multiplied with.
+        embedding: format of tables that rows are looked up in.
+        head: format of linear weights behind the pooling. They run once per sequence, so
+            speed does not ask for few bits, and nothing averages their error away.
+        gate: least worst-case cosine against the f32 graph on the evaluation texts.
+        golden_cosine: least cosine between any backend and the goldens.
+    """
+
+    name: str
+    linear: TensorFormat
+    embedding: TensorFormat
+    head: TensorFormat
+    gate: float
+    golden_cosine: float
+
+    @property
+    def levels(self) -> int:
+        """Largest code of a block format; 0 for the float formats."""
+        return {TensorFormat.I8B32: 127, TensorFormat.I4B32: 15}.get(self.linear, 0)
+
+    @property
+    def activations(self) -> str:
+        """How the inputs of linear ops are rounded, as the manifest says it."""
+        return "i8 block 32" if self.levels else "f32"
+
+
+_F32, _F16 = TensorFormat.F32, TensorFormat.F16
+SCHEMES: Mapping[str, Scheme] = {
+    s.name: s
+    for s in (
+        Scheme("f32", _F32, _F32, _F32, 0.99999, 0.99999),
+        Scheme("f16", _F16, _F16, _F16, 0.9999, 0.99999),
+        Scheme("i8", TensorFormat.I8B32, TensorFormat.I8R, _F16, 0.999, 0.9995),
+        Scheme("i4", TensorFormat.I4B32, TensorFormat.I8R, _F16, 0.96, 0.999),
+    )
+}
+
+
+def find_scheme(name: str) -> Scheme:
+    """The scheme called ``name``.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if name not in SCHEMES:
+        raise InvalidInput(f"quantization {name!r} is unknown, expected one of {list(SCHEMES)}")
+    return SCHEMES[name]

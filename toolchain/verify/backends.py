@@ -1,0 +1,50 @@
+"""The backends that this machine can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime_py.errors import ArtifactMissing
+from runtime_py.executors.base import ExecutorLimits, ModelExecutor
+from runtime_py.executors.reference import ReferenceExecutor
+from runtime_py.executors.weights import WeightSource
+from runtime_py.program import Program
+from toolchain.verify.steps import STEP_TOKENS
+
+_MAX_SEQS = 256
+
+
+def max_step_tokens(program: Program) -> int:
+    """Tokens that a step must be able to hold: the longest text, or a packed step."""
+    return max(STEP_TOKENS, program.max_positions or 8192)
+
+
+def wasm_executor(program: Program, weights: WeightSource) -> ModelExecutor | None:
+    """The wasmtime executor on one thread; None where it, or its module, is missing."""
+    try:
+        from runtime_py.executors.wasmtime import WasmtimeExecutor
+    except ImportError:
+        return None
+    try:
+        return WasmtimeExecutor.from_weights(
+            program, weights, threads=1, max_tokens=max_step_tokens(program), max_seqs=_MAX_SEQS
+        )
+    except ArtifactMissing:
+        return None
+
+
+def reference_executor(program: Program, weights: WeightSource) -> ModelExecutor:
+    """The numpy reference in float32, for corpora; `ReferenceExecutor` itself is float64."""
+    limits = ExecutorLimits(max_step_tokens(program), _MAX_SEQS, threads=1, concurrent_steps=1)
+    return ReferenceExecutor.from_weights(program, weights, dtype="float32", limits=limits)
+
+
+def executors(program: Program, weights: WeightSource) -> Iterator[ModelExecutor]:
+    """Every backend of this machine, one after the other; each is closed before the next."""
+    for make in (reference_executor, wasm_executor):
+        executor = make(program, weights)
+        if executor is not None:
+            try:
+                yield executor
+            finally:
+                executor.close()
