@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tests.js.hosts import Host
+from tests.ops.backends import WASMTIME
+from tests.ops.cases import all_cases
 
 
 def outputs_of(host: Host, op_cases: Path, names: list[str], variant: str, threads: int) -> Any:
@@ -91,3 +93,25 @@ def test_variants_agree_on_quantized_cases(
     simd, relaxed = node_outputs["simd"], node_outputs["relaxed"]
     differing = {n for n in case_data if simd[n]["outputs"] != relaxed[n]["outputs"]}
     assert not {n for n in differing if "i8" in n or "i4" in n}
+
+
+def test_wasmtime_gives_the_same_bits(
+    op_cases: Path, case_data: dict[str, Any], node_outputs: dict[str, Any]
+) -> None:
+    """V8 and wasmtime agree on every case of the plain build and, where weights are
+    quantized, of the relaxed one."""
+    cases = all_cases()
+    differing = []
+    for variant in ("simd", "relaxed"):
+        for name, case in cases.items():
+            if variant == "relaxed" and not ("i8" in name or "i4" in name):
+                continue
+            step = case.step
+            executor = WASMTIME[variant](
+                case.program, case.weights(), len(step.token_ids), len(step.seqs)
+            )
+            output = bytes(executor.run(step).output.cast("B"))
+            executor.close()
+            if base64.b64decode(node_outputs[variant][name]["outputs"][0]["output"]) != output:
+                differing.append(f"{variant} {name}")
+    assert differing == []
