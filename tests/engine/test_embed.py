@@ -94,7 +94,7 @@ def test_C5_unencodable_text_names_its_index_and_the_loop_survives() -> None:
     with_model(use)
 
 
-@pytest.mark.parametrize("length", [MAX_TOKENS - 2, MAX_TOKENS - 1, 4 * MAX_TOKENS, 1_000_000])
+@pytest.mark.parametrize("length", [MAX_TOKENS - 2, MAX_TOKENS - 1, 4 * MAX_TOKENS, 50_000])
 def test_E9_long_text_is_truncated_and_reported_mates_unaffected(length: int) -> None:
     async def use(model: Model) -> EmbedResult:
         texts = ["a", "b" * length, "c d"]

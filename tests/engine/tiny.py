@@ -87,13 +87,17 @@ def truth(ids: list[int], pool_skip: int = 0) -> np.ndarray:
     return y / np.linalg.norm(y)
 
 
-def tokenizer_json() -> str:
-    """Characters as tokens, [CLS] text [SEP], with padding and truncation set in the file."""
+def tokenizer_json(*, words: bool = False) -> str:
+    """[CLS] text [SEP], with padding and truncation set in the file.
+
+    Tokens are characters, or with ``words`` what stands between spaces.
+    """
     fast = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
     fast.normalizer = normalizers.Lowercase()
-    fast.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("", "isolated")]
-    )
+    split = pre_tokenizers.WhitespaceSplit()
+    if not words:
+        split = pre_tokenizers.Sequence([split, pre_tokenizers.Split("", "isolated")])
+    fast.pre_tokenizer = split
     fast.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -176,13 +180,15 @@ def make(
     *,
     config: SchedulerConfig | None = None,
     recorder: TraceRecorder | None = None,
+    tokenizer: HFTokenizer | None = None,
     **info: Any,
 ) -> Model:
     """A model on ``executor``; call it inside the loop."""
     backend = executor or reference()
     engine = Engine(backend, WIDTH, config=config, recorder=recorder)
     facts = {"id": "tiny", "dimensions": WIDTH, "normalized": True, "max_tokens": MAX_TOKENS}
-    return Model(engine, HFTokenizer(tokenizer_json(), MAX_TOKENS), ModelInfo(**{**facts, **info}))
+    words = tokenizer or HFTokenizer(tokenizer_json(), MAX_TOKENS)
+    return Model(engine, words, ModelInfo(**{**facts, **info}))
 
 
 def run(test: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
