@@ -42,17 +42,17 @@ def shown(minilm_artifacts: Mapping[str, Path]) -> str:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("Which bird hardly ever lands?", "Common swifts"),
-        ("clever animals that use tools", "New Caledonian crows"),
-        ("How do they find their way at night?", "Birds that travel at night"),
-        ("fathers who look after the eggs", "Emperor penguins"),
-        ("Why do flocks fly in formation?", "Geese fly in a V"),
+        ("How do birds find their way in the dark?", "Birds that travel at night"),
+        ("the fastest animal", "The peregrine falcon"),
+        ("Which father keeps an egg warm?", "Emperor penguins"),
+        ("a nest that many families share", "Sociable weavers"),
+        ("Where does the pink colour come from?", "Flamingos"),
     ],
 )
 def test_a_search_finds_what_is_meant(shown: str, query: str, expected: str) -> None:
     found = hits(shown, query)
     assert len(found) == 3
-    assert any(passage.startswith(expected) for passage in found), found
+    assert found[0].startswith(expected), found
 
 
 def test_it_shows_both_classes_and_the_batches(shown: str) -> None:
