@@ -33,7 +33,7 @@ class Recognised(NamedTuple):
 
 def erf(x: Floats) -> Floats:
     """The error function, element by element."""
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
 
 
 def sigmoid(x: Floats) -> Floats:

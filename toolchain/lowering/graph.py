@@ -24,7 +24,10 @@ _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """One ONNX node with its attributes decoded."""
+    """One ONNX node with its attributes decoded.
+
+    ``captured``: outer tensors that its subgraphs (If, Loop) read.
+    """
 
     name: str
     op: str
@@ -32,10 +35,16 @@ class GraphNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: dict[str, Any]
+    captured: tuple[str, ...] = ()
 
     def input(self, index: int) -> str:
         """Name of input ``index``, or "" when it is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor that it depends on."""
+        return tuple(i for i in (*self.inputs, *self.captured) if i)
 
     @property
     def label(self) -> str:
@@ -54,6 +63,7 @@ class Graph:
         path: where it lies (external data is relative to it).
         inputs: names of the inputs that a caller feeds.
         outputs: names of the outputs.
+        dtypes: numpy dtype of every input.
         nodes: all nodes.
         constants: names computable without any input.
     """
@@ -65,11 +75,15 @@ class Graph:
         self._initializers = {t.name: t for t in graph.initializer}
         self.inputs = tuple(i.name for i in graph.input if i.name not in self._initializers)
         self.outputs = tuple(o.name for o in graph.output)
+        self.dtypes = {
+            i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
+            for i in graph.input
+        }
         self.nodes = tuple(_node(n) for n in graph.node)
         self.producer = {out: n for n in self.nodes for out in n.outputs if out}
         self.constants = set(self._initializers)
         for n in self.nodes:
-            if all(i in self.constants for i in n.inputs if i) and not n.op.startswith("Random"):
+            if all(i in self.constants for i in n.reads) and not n.op.startswith("Random"):
                 self.constants.update(o for o in n.outputs if o)
         unknown = [i for i in self.inputs if i not in _INPUT_NAMES]
         if unknown or "input_ids" not in self.inputs:
@@ -107,7 +121,7 @@ class Graph:
             node = self.producer.get(stack.pop())
             if node is not None and id(node) not in needed:
                 needed.add(id(node))
-                stack.extend(i for i in node.inputs if i)
+                stack.extend(node.reads)
         return tuple(n for n in self.nodes if id(n) in needed)
 
 
@@ -118,7 +132,25 @@ def _node(proto: onnx.NodeProto) -> GraphNode:
         if isinstance(value, onnx.TensorProto):
             value = numpy_helper.to_array(value)
         attrs[a.name] = value.decode() if isinstance(value, bytes) else value
+    captured = [c for a in proto.attribute for g in (a.g, *a.graphs) for c in _free_names(g)]
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     return GraphNode(
-        proto.name, proto.op_type, domain, tuple(proto.input), tuple(proto.output), attrs
+        proto.name,
+        proto.op_type,
+        domain,
+        tuple(proto.input),
+        tuple(proto.output),
+        attrs,
+        tuple(captured),
     )
+
+
+def _free_names(graph: onnx.GraphProto) -> list[str]:
+    """Names that a subgraph reads from outside."""
+    known = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+    free: list[str] = []
+    for node in graph.node:
+        nested = [c for a in node.attribute for g in (a.g, *a.graphs) for c in _free_names(g)]
+        free.extend(i for i in (*node.input, *nested) if i and i not in known)
+        known.update(node.output)
+    return free + [o.name for o in graph.output if o.name not in known]

@@ -45,7 +45,7 @@ def interpret(graph: Graph, prober: Prober, output: str, max_positions: int) -> 
 
 
 def _on_data_path(ctx: Context, node: GraphNode) -> bool:
-    if any(i in ctx.values for i in node.inputs):
+    if any(i in ctx.values for i in node.reads):
         return True
     if node.op == "EmbedLayerNormalization":
         return True

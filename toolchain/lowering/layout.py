@@ -80,6 +80,8 @@ def reshape(layout: Layout, dims: Sequence[Dim]) -> Layout:
                 atom, size = size, 1
             else:
                 raise NotLowered(f"reshape of axes {layout.axes} to {tuple(dims)} mixes tokens")
+            if axis and isinstance(axis[-1], int) and isinstance(atom, int):
+                atom *= axis.pop()  # neighbours are one feature atom: equal axes look equal
             axis.append(atom)
         axes.append(tuple(axis))
     if atoms:

@@ -40,7 +40,7 @@ class Dim(NamedTuple):
 class Probe:
     """One set of inputs: right-padded sequences of the given lengths."""
 
-    feeds: dict[str, NDArray[np.int64]]
+    feeds: dict[str, Array]
     lengths: tuple[int, ...]
 
     @property
@@ -87,12 +87,15 @@ class Prober:
             "token_type_ids": np.zeros(shape, np.int64),
             "position_ids": np.broadcast_to(np.arange(shape[1]), shape).copy(),
         }
-        return Probe({k: v for k, v in feeds.items() if k in self.graph.inputs}, lengths)
+        dtypes = self.graph.dtypes
+        return Probe(
+            {k: v.astype(dtypes[k]) for k, v in feeds.items() if k in self.graph.inputs}, lengths
+        )
 
     def _evaluate(self, name: str, probe: Probe) -> Array:
         """One tensor, by running only what it needs."""
         needed = self.graph.ancestors(name)
-        used = {i for n in needed for i in n.inputs}
+        used = {i for n in needed for i in n.reads}
         session = _session(self.graph, {o for n in needed for o in n.outputs if o}, used, [name])
         feeds = {k: v for k, v in probe.feeds.items() if k in used}
         return self._run([name], probe, session, feeds)[0]

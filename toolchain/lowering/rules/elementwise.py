@@ -293,7 +293,9 @@ def _times_structural(ctx: Context, a: Data, b: Struct, sign: int) -> Data:
     mixed = a if isinstance(a, Mix) else ctx.as_view(a)
     row = ctx.constant(b)
     if row is not None:
-        return mixed.scaled(spread(row, mixed.axes) ** sign)
+        factor = spread(row, mixed.axes) ** sign
+        fused = norms.with_gamma(ctx, mixed, factor) if isinstance(mixed, View) else None
+        return fused or mixed.scaled(factor)
     if _is_one(ctx, b.name):
         return mixed
     if sign < 0:

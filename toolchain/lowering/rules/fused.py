@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from runtime_py.program import BinaryOp, NormMode, OpKind
+from runtime_py.program import Activation, BinaryOp, NormMode, OpKind
 from toolchain.lowering import layout as lay
-from toolchain.lowering.activations import FUNCTIONS, Activation
+from toolchain.lowering.activations import FUNCTIONS
 from toolchain.lowering.context import Context
 from toolchain.lowering.errors import NotLowered
 from toolchain.lowering.graph import GraphNode

@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime_py.program import NormMode, OpKind
 from toolchain.lowering import layout as lay
-from toolchain.lowering.context import Context
+from toolchain.lowering.context import Context, Floats
 from toolchain.lowering.errors import NotLowered
 from toolchain.lowering.graph import GraphNode
 from toolchain.lowering.ir import Weight
@@ -46,6 +46,25 @@ def emit_norm(
         {"mode": mode, "group": 0 if group == width else group},
         {"eps": eps},
     )
+    return ctx.fresh(out, x.axes)
+
+
+def with_gamma(ctx: Context, x: View, row: Floats) -> View | None:
+    """``x * row`` as the gamma of the norm that makes ``x``, or None where it has no room.
+
+    The norm gets it at once, not in a later rewrite: its result usually goes to a residual
+    and a linear layer, and both want the scaled row.
+    """
+    made = ctx.ir.producer(x.value)
+    if made.kind is not OpKind.NORM or made.tensors or x.coef is not None:
+        return None
+    width = ctx.ir.width(x.value)
+    group = made.uints["group"] or width
+    parts = row.reshape(-1, group) if np.array_equal(x.cols, np.arange(width)) else row[None, :0]
+    if not parts.size or not np.array_equal(parts, np.broadcast_to(parts[:1], parts.shape)):
+        return None
+    tensors = {"gamma": Weight(parts[0])}
+    out = ctx.ir.emit(OpKind.NORM, width, made.ins, tensors, made.uints, made.floats)
     return ctx.fresh(out, x.axes)
 
 
