@@ -19,26 +19,22 @@ function instantiate() {
   return { memory, wasm: new WebAssembly.Instance(compiled, { env }).exports };
 }
 
-/** Milliseconds of the fastest of many calls, after the engine has optimized. */
-function fastest(call, milliseconds = 1200) {
-  for (const start = now(); now() - start < milliseconds / 4; ) call();
-  let best = Infinity;
-  for (const start = now(); now() - start < milliseconds; ) {
-    const before = now();
-    call();
-    best = Math.min(best, now() - before);
-  }
-  return best;
-}
+const KERNELS = ["bare_dot", "i8b32", "i4b32", "f32"];
+const SECONDS = 6;
 
+/** Fastest time of each micro-kernel. They take turns, so that a busy machine slows all. */
 function kernels() {
   const { wasm } = instantiate();
   wasm.v_bench_prepare();
-  const times = {};
-  for (const [kernel, name] of ["bare_dot", "i8b32", "i4b32", "f32"].entries()) {
-    times[name] = fastest(() => wasm.v_bench_kernel(kernel));
+  const best = KERNELS.map(() => Infinity);
+  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS; ) {
+    for (let kernel = 0; kernel < KERNELS.length; kernel++) {
+      const before = now();
+      wasm.v_bench_kernel(kernel);
+      best[kernel] = Math.min(best[kernel], now() - before);
+    }
   }
-  return times;
+  return Object.fromEntries(KERNELS.map((name, kernel) => [name, best[kernel]]));
 }
 
 /** Loads program.bin, model.json and the weights beside them; returns times per op. */

@@ -1,6 +1,7 @@
 /* The micro-kernels alone, on a 256 x 384 x 384 product whose operands stay in the second
  * cache, next to the bare dot-product loop that bounds what the block formats can reach. */
 #include "kernels/linear/block_dot.h"
+#include "math/activation.h"
 #include "plan/memory.h"
 
 #define M 256
@@ -51,14 +52,17 @@ static V_NOINLINE void bare_dot_tile(const v_activation_block *x, const v_block_
   v_columns dot[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < V_TILE_ROWS; r++) dot[r] = v_zero_columns();
   for (uint32_t b = 0; b < BLOCKS; b++, w++, x++) {
-    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++) {
-      const uint8_t *p = w->codes + g * V_PANEL * V_GROUP;
+    const v_activation_group *a = x->codes;
+    const uint8_t *p = w->codes;
+    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++, p += V_PANEL * V_GROUP) {
+      V_BASE(a);
+      V_BASE(p);
 #ifdef __wasm_relaxed_simd__
       const v_columns codes = {v_load(p), v_load(p + 16)};
 #else
       const v_columns codes = {wasm_i16x8_load8x8(p), wasm_i16x8_load8x8(p + 8)};
 #endif
-      V_UNROLL for (uint32_t r = 0; r < V_TILE_ROWS; r++) v_dot_group(&dot[r], x->codes[g][r], codes);
+      V_UNROLL for (uint32_t r = 0; r < V_TILE_ROWS; r++) v_dot_group(&dot[r], (*a)[r], codes);
     }
   }
   V_UNROLL for (uint32_t r = 0; r < V_TILE_ROWS; r++) v_store_columns(to + r * N, dot[r]);
@@ -81,5 +85,15 @@ V_EXPORT(v_bench_kernel) void v_bench_kernel(uint32_t kernel) {
         case F32: v_linear_f32_4x8(rows + m * K, V_TILE_ROWS, f32 + n * K, K, to, N); break;
       }
     }
+  }
+}
+
+/* An activation over the M x N results. */
+V_EXPORT(v_bench_activation) void v_bench_activation(uint32_t kind) {
+  for (uint32_t i = 0; i < M; i++) v_activate((v_activation)kind, rows + i * K, K);
+}
+V_EXPORT(v_bench_quantize) void v_bench_quantize(void) {
+  for (uint32_t r = 0; r < M; r++) {
+    v_quantize_row(activations + r / V_TILE_ROWS * BLOCKS, r % V_TILE_ROWS, rows + r * K, K);
   }
 }

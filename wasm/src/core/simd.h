@@ -43,6 +43,14 @@ V_INLINE void v_put(float *p, v128_t x, uint32_t lanes) {
   }
 }
 
+/* memory.copy is a call into the engine, which short rows cannot afford. */
+V_INLINE void v_copy_floats(float *to, const float *from, uint32_t n) {
+  V_FOR_COLUMNS(i, lanes, n) { v_put(to + i, v_at(from + i, lanes), lanes); }
+}
+V_INLINE void v_zero_floats(float *to, uint32_t n) {
+  V_FOR_COLUMNS(i, lanes, n) { v_put(to + i, wasm_i32x4_const_splat(0), lanes); }
+}
+
 /* (a + c) + (b + d): one fixed order for every horizontal sum. */
 V_INLINE float v_sum_lanes(v128_t x) {
   x = wasm_f32x4_add(x, wasm_i32x4_shuffle(x, x, 2, 3, 0, 1));

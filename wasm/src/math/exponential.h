@@ -7,7 +7,16 @@
 #define VOLERY_EXPONENTIAL_H
 #include "core/simd.h"
 
-#define V_F32(x) wasm_f32x4_const_splat(x)
+/* A constant in a local, which LLVM then sets before the loop: V8 rebuilds a v128.const
+ * from general registers wherever it stands, which made GELU 1.7 times as slow. */
+#define V_LOCAL(constant)            \
+  __extension__({                    \
+    v128_t local_ = constant;        \
+    __asm__("" : "+r"(local_));      \
+    local_;                          \
+  })
+#define V_F32(x) V_LOCAL(wasm_f32x4_const_splat(x))
+#define V_I32(x) V_LOCAL(wasm_i32x4_const_splat(x))
 V_INLINE v128_t v_add(v128_t a, v128_t b) { return wasm_f32x4_add(a, b); }
 V_INLINE v128_t v_sub(v128_t a, v128_t b) { return wasm_f32x4_sub(a, b); }
 V_INLINE v128_t v_mul(v128_t a, v128_t b) { return wasm_f32x4_mul(a, b); }
@@ -44,16 +53,16 @@ V_INLINE v128_t v_exp_parts(v128_t x, v128_t *power) {
 V_INLINE v128_t v_exp_negative(v128_t x) {
   v128_t p, small = wasm_f32x4_lt(x, V_F32(-87.0f));
   v128_t n = v_exp_parts(v_at_least(x, V_F32(-87.0f)), &p);
-  v128_t biased = wasm_i32x4_sub(n, wasm_i32x4_const_splat(0x4b400000 - 127));
+  v128_t biased = wasm_i32x4_sub(n, V_I32(0x4b400000 - 127));
   return wasm_v128_andnot(v_mul(p, wasm_i32x4_shl(biased, 23)), small);
 }
 
 /* exp(x) for every x: subnormal results, overflow to infinity, NaN. */
 V_INLINE v128_t v_exp(v128_t x) {
   v128_t p, n = v_exp_parts(v_at_most(v_at_least(x, V_F32(-110.0f)), V_F32(100.0f)), &p);
-  n = wasm_i32x4_sub(n, wasm_i32x4_const_splat(0x4b400000));
+  n = wasm_i32x4_sub(n, V_I32(0x4b400000));
   /* 2^n can leave the range of f32 where the product does not: apply it in halves. */
-  v128_t half = wasm_i32x4_shr(n, 1), bias = wasm_i32x4_const_splat(127);
+  v128_t half = wasm_i32x4_shr(n, 1), bias = V_I32(127);
   v128_t low = wasm_i32x4_shl(wasm_i32x4_add(half, bias), 23);
   v128_t high = wasm_i32x4_shl(wasm_i32x4_add(wasm_i32x4_sub(n, half), bias), 23);
   return v_mul(v_mul(p, low), high);

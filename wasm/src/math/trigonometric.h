@@ -37,11 +37,11 @@ V_INLINE void v_sincos(double position, v128_t frequency, v128_t *sine, v128_t *
   c = v_muladd(c, r2, V_F32(-0.0013887309469282627f));
   c = v_muladd(c, r2, V_F32(0.04166664555668831f));
   c = v_muladd(v_mul(r2, r2), c, v_sub(V_F32(1.0f), v_mul(r2, V_F32(0.5f))));
-  v128_t odd = wasm_i32x4_ne(wasm_v128_and(quadrant, wasm_i32x4_const_splat(1)),
-                             wasm_i32x4_const_splat(0));
-  v128_t sin_sign = wasm_i32x4_shl(wasm_v128_and(quadrant, wasm_i32x4_const_splat(2)), 30);
-  v128_t next = wasm_i32x4_add(quadrant, wasm_i32x4_const_splat(1));
-  v128_t cos_sign = wasm_i32x4_shl(wasm_v128_and(next, wasm_i32x4_const_splat(2)), 30);
+  v128_t odd = wasm_i32x4_ne(wasm_v128_and(quadrant, V_I32(1)),
+                             V_I32(0));
+  v128_t sin_sign = wasm_i32x4_shl(wasm_v128_and(quadrant, V_I32(2)), 30);
+  v128_t next = wasm_i32x4_add(quadrant, V_I32(1));
+  v128_t cos_sign = wasm_i32x4_shl(wasm_v128_and(next, V_I32(2)), 30);
   *sine = wasm_v128_xor(v_select(c, s, odd), sin_sign);
   *cosine = wasm_v128_xor(v_select(s, c, odd), cos_sign);
 }

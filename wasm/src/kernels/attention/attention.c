@@ -3,7 +3,7 @@
 uint64_t v_attention_scratch(const v_program *p, const v_op_record *op) {
   (void)p;
   const uint64_t group = op->uints[V_ATTENTION_HEADS] / op->uints[V_ATTENTION_KV_HEADS];
-  return sizeof(float) * ((uint64_t)V_KEYS * op->uints[V_ATTENTION_HEAD_DIM] +
+  return sizeof(float) * ((uint64_t)(V_KEYS + V_QUERY_TILE) * op->uints[V_ATTENTION_HEAD_DIM] +
                           V_QUERY_TILE * V_KEYS + 2 * group * V_QUERY_CHUNK);
 }
 
@@ -14,7 +14,8 @@ uint32_t v_attention_tiles(const v_task *t) {
 static v_attention_scratch_parts scratch_parts(const v_task *t, uint32_t head_dim, uint32_t group) {
   v_attention_scratch_parts s;
   s.keys = (float *)(void *)t->scratch;
-  s.scores = s.keys + (size_t)V_KEYS * head_dim;
+  s.queries = s.keys + (size_t)V_KEYS * head_dim;
+  s.scores = s.queries + (size_t)V_QUERY_TILE * head_dim;
   s.max = s.scores + V_QUERY_TILE * V_KEYS;
   s.sum = s.max + (size_t)group * V_QUERY_CHUNK;
   return s;
@@ -72,8 +73,8 @@ void v_attention_run(v_task *t, uint32_t tile) {
     for (uint32_t i = 0; i < chunk->num_queries; i++) {
       s.max[g * V_QUERY_CHUNK + i] = -__builtin_inff();
       s.sum[g * V_QUERY_CHUNK + i] = 0;
-      v_zero(h.out + (chunk->first_query + i) * h.out_stride + (size_t)g * h.head_dim,
-             h.head_dim * sizeof(float));
+      v_zero_floats(h.out + (chunk->first_query + i) * h.out_stride + (size_t)g * h.head_dim,
+                    h.head_dim);
     }
   }
   const uint32_t end = chunk->first_query + chunk->num_queries;

@@ -31,7 +31,8 @@ typedef struct {
 
 /* The thread's scratch. */
 typedef struct {
-  float *keys;   /* [V_KEYS / 8][head_dim][8] */
+  float *keys;    /* [V_KEYS / 8][head_dim][8] */
+  float *queries; /* [head_dim][V_QUERY_TILE] */
   float *scores; /* [V_QUERY_TILE][V_KEYS] */
   float *max, *sum; /* [heads in the group][V_QUERY_CHUNK] */
 } v_attention_scratch_parts;

@@ -4,46 +4,60 @@ typedef struct {
   v128_t lo, hi;
 } v_eight;
 
-static void transpose_4x4(const float *from, size_t stride, float *to) {
-  v128_t a = v_load(from), b = v_load(from + stride);
-  v128_t c = v_load(from + 2 * stride), d = v_load(from + 3 * stride);
+/* A 4 x 4 block, `from_stride` floats from row to row, to columns `to_stride` apart. */
+V_INLINE void transpose_4x4(const float *from, size_t from_stride, float *to,
+                            const size_t to_stride) {
+  v128_t a = v_load(from), b = v_load(from + from_stride);
+  v128_t c = v_load(from + 2 * from_stride), d = v_load(from + 3 * from_stride);
   v128_t ab0 = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), ab1 = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7);
   v128_t cd0 = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5), cd1 = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
   v_store(to, wasm_i64x2_shuffle(ab0, cd0, 0, 2));
-  v_store(to + V_KEY_GROUP, wasm_i64x2_shuffle(ab0, cd0, 1, 3));
-  v_store(to + 2 * V_KEY_GROUP, wasm_i64x2_shuffle(ab1, cd1, 0, 2));
-  v_store(to + 3 * V_KEY_GROUP, wasm_i64x2_shuffle(ab1, cd1, 1, 3));
+  v_store(to + to_stride, wasm_i64x2_shuffle(ab0, cd0, 1, 3));
+  v_store(to + 2 * to_stride, wasm_i64x2_shuffle(ab1, cd1, 0, 2));
+  v_store(to + 3 * to_stride, wasm_i64x2_shuffle(ab1, cd1, 1, 3));
 }
 
-void v_attention_pack_keys(const v_heads *h, float *packed, uint32_t first, uint32_t count) {
-  const uint32_t whole = h->head_dim & ~3u;
-  for (uint32_t j = 0; j < v_round_up(count, V_KEY_GROUP); j += 4) {
-    float *to = packed + (size_t)(j / V_KEY_GROUP) * h->head_dim * V_KEY_GROUP + j % V_KEY_GROUP;
-    const float *from = h->k + (first + j) * h->k_stride;
-    const uint32_t present = j < count ? v_min_u32(4, count - j) : 0;
-    uint32_t d = 0;
-    if (present == 4) {
-      for (; d < whole; d += 4) transpose_4x4(from + d, h->k_stride, to + d * V_KEY_GROUP);
-    }
-    for (; d < h->head_dim; d++) {
-      for (uint32_t i = 0; i < 4; i++) {
-        to[d * V_KEY_GROUP + i] = i < present ? from[i * h->k_stride + d] : 0.0f;
-      }
+/* The transpose of up to four rows of `n` floats: column c of row r goes to
+ * to[c * to_stride + r]; missing rows become zeros. */
+V_INLINE void transpose_rows(const float *from, size_t from_stride, uint32_t rows, uint32_t n,
+                             float *to, const size_t to_stride) {
+  uint32_t c = 0;
+  if (rows == 4) {
+    for (; c + 4 <= n; c += 4) transpose_4x4(from + c, from_stride, to + c * to_stride, to_stride);
+  }
+  for (; c < n; c++) {
+    for (uint32_t r = 0; r < 4; r++) {
+      to[c * to_stride + r] = r < rows ? from[r * from_stride + c] : 0.0f;
     }
   }
 }
 
-/* q.k of `rows` queries and the 8 keys of a group. */
-V_INLINE void score_group(const uint32_t rows, const v_heads *h, const float *q, const float *keys,
-                          v_eight *dot) {
+void v_attention_pack_keys(const v_heads *h, float *packed, uint32_t first, uint32_t count) {
+  for (uint32_t j = 0; j < v_round_up(count, V_KEY_GROUP); j += 4) {
+    const uint32_t present = j < count ? v_min_u32(4, count - j) : 0;
+    transpose_rows(h->k + (first + j) * h->k_stride, h->k_stride, present, h->head_dim,
+                   packed + (size_t)(j & ~7u) * h->head_dim + j % V_KEY_GROUP, V_KEY_GROUP);
+  }
+}
+
+/* q.k of `rows` queries and the 8 keys of a group, to rows of scores. */
+V_INLINE void score_group(const uint32_t rows, const float *q, const float *keys, uint32_t dim,
+                          float *scores) {
+  v_eight dot[V_QUERY_TILE];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = (v_eight){V_F32(0), V_F32(0)};
-  for (uint32_t d = 0; d < h->head_dim; d++, keys += V_KEY_GROUP) {
+  V_KEEP_LOOP for (; dim > 0; dim--, q += V_QUERY_TILE, keys += V_KEY_GROUP) {
+    V_BASE(q);
+    V_BASE(keys);
     const v128_t k0 = v_load(keys), k1 = v_load(keys + 4);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-      const v128_t x = wasm_v128_load32_splat(q + r * h->q_stride + d);
+      const v128_t x = wasm_v128_load32_splat(q + r);
       dot[r].lo = v_muladd(x, k0, dot[r].lo);
       dot[r].hi = v_muladd(x, k1, dot[r].hi);
     }
+  }
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) {
+    v_store(scores + r * V_KEYS, dot[r].lo);
+    v_store(scores + r * V_KEYS + 4, dot[r].hi);
   }
 }
 
@@ -121,11 +135,13 @@ V_INLINE void add_values(const uint32_t rows, const v_heads *h, const float *sco
   for (; d + 8 <= h->head_dim; d += 8) {
     v_eight acc[V_QUERY_TILE];
     V_UNROLL for (uint32_t r = 0; r < rows; r++) acc[r] = (v_eight){V_F32(0), V_F32(0)};
-    const float *from = v + d;
-    for (uint32_t j = 0; j < keys; j++, from += h->v_stride) {
+    const float *from = v + d, *weight = scores;
+    V_KEEP_LOOP for (uint32_t j = keys; j > 0; j--, from += h->v_stride, weight++) {
+      V_BASE(from);
+      V_BASE(weight);
       const v128_t v0 = v_load(from), v1 = v_load(from + 4);
       V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-        const v128_t w = wasm_v128_load32_splat(scores + r * V_KEYS + j);
+        const v128_t w = wasm_v128_load32_splat(weight + r * V_KEYS);
         acc[r].lo = v_muladd(w, v0, acc[r].lo);
         acc[r].hi = v_muladd(w, v1, acc[r].hi);
       }
@@ -156,13 +172,9 @@ V_INLINE void block(const uint32_t rows, const v_heads *h, const v_attention_scr
   const uint32_t columns = (uint32_t)v_round_up(keys, V_KEY_GROUP);
   const float *q = h->q + query * h->q_stride + (size_t)head * h->head_dim;
   float *out = h->out + query * h->out_stride + (size_t)head * h->head_dim;
+  transpose_rows(q, h->q_stride, rows, h->head_dim, s->queries, V_QUERY_TILE);
   for (uint32_t c = 0; c < columns; c += V_KEY_GROUP) {
-    v_eight dot[V_QUERY_TILE];
-    score_group(rows, h, q, s->keys + (size_t)c * h->head_dim, dot);
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-      v_store(s->scores + r * V_KEYS + c, dot[r].lo);
-      v_store(s->scores + r * V_KEYS + c + 4, dot[r].hi);
-    }
+    score_group(rows, s->queries, s->keys + (size_t)c * h->head_dim, h->head_dim, s->scores + c);
   }
   float shrink[V_QUERY_TILE];
   for (uint32_t r = 0; r < rows; r++) {

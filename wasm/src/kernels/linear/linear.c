@@ -142,7 +142,7 @@ static void finish_row(const v_task *t, float *x, const float *bias, const float
       v_put(out + i, v_add(v_load(x + i), v_at(residual + i, lanes)), lanes);
     }
   } else {
-    v_copy(out, x, n * sizeof(float));
+    v_copy_floats(out, x, n);
   }
 }
 

@@ -15,6 +15,8 @@ V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t
   v_columns sum[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   V_KEEP_LOOP for (; k > 0; k--, x += V_TILE_ROWS, w += V_PANEL) {
+    V_BASE(x);
+    V_BASE(w);
     const v128_t w0 = v_load(w), w1 = v_load(w + 4);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) {
       const v128_t a = wasm_v128_load32_splat(x + r);

@@ -1,14 +1,16 @@
 /* linear_i4b32_4x8: 4-bit weights, 8-bit activations, blocks of 32. */
 #include "kernels/linear/block_dot.h"
 
+#define GROUP_BYTES (V_PANEL * V_GROUP)
+#define HALF (V_BLOCK / 2 / V_GROUP) /* groups from one nibble to the other */
+
 /* x86 has no shift of bytes; engines emulate it at more cost than this. */
 V_INLINE v128_t high_nibbles(v128_t codes, v128_t nibble) {
   return wasm_v128_and(wasm_u16x8_shr(codes, 4), nibble);
 }
 
 /* The codes of group g (k < 16) and of the group 16 k later, from shared bytes. */
-V_INLINE void load_groups(const v_block_i4 *w, uint32_t g, v_columns *low, v_columns *high) {
-  const uint8_t *p = w->codes + g * (V_PANEL * V_GROUP);
+V_INLINE void load_groups(const uint8_t *p, v_columns *low, v_columns *high) {
   const v128_t nibble = wasm_i8x16_const_splat(15);
 #ifdef __wasm_relaxed_simd__
   const v128_t c0 = v_load(p), c1 = v_load(p + 16);
@@ -24,20 +26,23 @@ V_INLINE void load_groups(const v_block_i4 *w, uint32_t g, v_columns *low, v_col
 V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_block_i4 *w,
                    const v_block_scales *scales, uint32_t blocks, float *out,
                    uint32_t out_stride) {
-  const uint32_t half = V_BLOCK / 2 / V_GROUP;
   v_columns sum[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   for (; blocks > 0; blocks--, x++, w++, scales++) {
     v_columns dot[V_TILE_ROWS];
     V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_zero_columns();
-    V_KEEP_LOOP for (uint32_t g = 0; g < half; g++) {
+    const v_activation_group *a = x->codes;
+    const uint8_t *c = w->codes;
+    V_KEEP_LOOP for (uint32_t g = 0; g < HALF; g++, a++, c += GROUP_BYTES) {
+      V_BASE(a);
+      V_BASE(c);
       v_columns low, high;
-      load_groups(w, g, &low, &high);
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], x->codes[g][r], low);
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-        v_dot_group(&dot[r], x->codes[g + half][r], high);
-      }
+      load_groups(c, &low, &high);
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], a[0][r], low);
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], a[HALF][r], high);
     }
+    V_BASE(x);
+    V_BASE(scales);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) v_add_block(&sum[r], dot[r], scales, x, r);
   }
   V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);

@@ -1,8 +1,9 @@
 /* linear_i8b32_4x8: 7-bit weights, 8-bit activations, blocks of 32. */
 #include "kernels/linear/block_dot.h"
 
-V_INLINE v_columns load_group(const v_block_i8 *w, uint32_t g) {
-  const uint8_t *p = w->codes + g * (V_PANEL * V_GROUP);
+#define GROUP_BYTES (V_PANEL * V_GROUP)
+
+V_INLINE v_columns load_group(const uint8_t *p) {
 #ifdef __wasm_relaxed_simd__
   return (v_columns){v_load(p), v_load(p + 16)};
 #else
@@ -18,10 +19,16 @@ V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_blo
   for (; blocks > 0; blocks--, x++, w++, scales++) {
     v_columns dot[V_TILE_ROWS];
     V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_zero_columns();
-    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++) {
-      const v_columns codes = load_group(w, g);
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], x->codes[g][r], codes);
+    const v_activation_group *a = x->codes;
+    const uint8_t *c = w->codes;
+    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++, c += GROUP_BYTES) {
+      V_BASE(a);
+      V_BASE(c);
+      const v_columns codes = load_group(c);
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], (*a)[r], codes);
     }
+    V_BASE(x);
+    V_BASE(scales);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) v_add_block(&sum[r], dot[r], scales, x, r);
   }
   V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);

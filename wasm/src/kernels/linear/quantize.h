@@ -12,9 +12,12 @@ typedef int8_t v_activation_code;
 typedef int16_t v_activation_code; /* what i32x4.dot_i16x8 eats */
 #endif
 
+/* One group of k of the four rows: 16 bytes. */
+typedef v_activation_code v_activation_group[V_TILE_ROWS][V_GROUP];
+
 /* x = code * scale; sum = scale * (sum of the block's codes). */
 typedef struct {
-  v_activation_code codes[V_BLOCK / V_GROUP][V_TILE_ROWS][V_GROUP];
+  v_activation_group codes[V_BLOCK / V_GROUP];
   float scale[V_TILE_ROWS], sum[V_TILE_ROWS];
 } v_activation_block;
 

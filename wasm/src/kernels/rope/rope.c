@@ -47,7 +47,7 @@ void v_rope_run(v_task *t, uint32_t tile) {
   for (uint32_t r = tile * V_ROWS_PER_TILE; r < v_tile_end(t, tile); r++) {
     const float *x = v_in(t, V_ROPE_X) + (size_t)r * width;
     float *y = v_slot(t, op->out) + (size_t)r * width;
-    if (x != y) v_copy(y, x, width * sizeof(float));
+    if (x != y) v_copy_floats(y, x, width);
     for (uint32_t from = 0; from < half; from += PAIRS) {
       const uint32_t pairs = v_min_u32(PAIRS, half - from);
       angles(&a, inv_freq + from, pairs, t->ws->positions[r], op->floats[V_ROPE_SCALE]);
