@@ -161,7 +161,9 @@ def _executor(
     executor: ExecutorName | ModelExecutor, artifact: Artifact, program: Program, threads: int
 ) -> ModelExecutor:
     max_tokens = max(
-        artifact.manifest.limits.max_tokens, min(_TOKENS_PER_THREAD * threads, _MAX_STEP_TOKENS)
+        artifact.manifest.limits.max_tokens,
+        min(_TOKENS_PER_THREAD * threads, _MAX_STEP_TOKENS),
+        *(len(case.token_ids) for case in artifact.goldens.cases),
     )
     if executor in ("auto", "wasmtime"):
         try:

@@ -35,7 +35,7 @@ from runtime_py.batching import (
 )
 from runtime_py.engine.request import EncodeRequest, error_of
 from runtime_py.engine.stats import EngineStats
-from runtime_py.errors import Aborted, DeviceLost, OutOfMemory
+from runtime_py.errors import Aborted, DeviceLost, OutOfMemory, VoleryError
 from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
 
 _LANE = "embed"
@@ -87,6 +87,7 @@ class Engine:
         self._room: deque[tuple[asyncio.Future[None], int, TrafficClass]] = deque()
         self._quiet: list[asyncio.Future[None]] = []
         self._lost: BaseException | None = None
+        self._broken: Exception | None = None
         self._close_task: asyncio.Task[None] | None = None
 
     # --- requests
@@ -110,9 +111,12 @@ class Engine:
 
         Raises:
             Aborted: the engine is closed.
+            VoleryError: the engine cannot go on, for instance without room for its trace.
         """
         if self._close_task is not None:
             raise Aborted("the model is closed; load it again")
+        if self._broken is not None:
+            raise _broken_error(self._broken)
         request = EncodeRequest(
             self._next_id,
             token_ids,
@@ -161,7 +165,7 @@ class Engine:
         Raises:
             Aborted: the engine was closed meanwhile.
         """
-        while self._close_task is None and not self._has_room(num_seqs, traffic):
+        while not (self._close_task or self._broken or self._has_room(num_seqs, traffic)):
             future = self._loop.create_future()
             waiter = (future, num_seqs, traffic)
             self._room.append(waiter)
@@ -265,6 +269,19 @@ class Engine:
     def _flush(self) -> None:
         self._flush_handle = None
         events, self._events = self._events, []
+        if self._broken is None:
+            try:
+                self._advance(events)
+            except Exception as e:
+                self._break(e)
+        for event in events:
+            if isinstance(event, StepCompleted):
+                self._results.pop(event.step_id, None)
+                self._steps.pop(event.step_id, None)
+        self._wake_waiters()
+
+    def _advance(self, events: list[Event]) -> None:
+        """Let the core decide, and carry its decisions out."""
         events += [RequestAborted(i) for i in self._cancelled(events)]
         for decision in self._core.handle_all(events, self._clock()):
             if isinstance(decision, StepScheduled):
@@ -275,11 +292,19 @@ class Engine:
                 self._finish(decision)
             elif isinstance(decision, Idle):
                 self._set_timer(decision.wake_at_ns)
-        for event in events:
-            if isinstance(event, StepCompleted):
-                self._results.pop(event.step_id, None)
-                self._steps.pop(event.step_id, None)
-        self._wake_waiters()
+
+    def _break(self, error: Exception) -> None:
+        """A trace that cannot be written, or a bug: nobody may wait for ever because of it."""
+        self._broken = error
+        for request in self._requests.values():
+            if not request.future.done():
+                request.future.set_exception(_broken_error(error))
+                request.future.exception()
+        self._requests.clear()
+        self._set_timer(-1)
+        self._loop.call_exception_handler(
+            {"message": "the engine cannot go on", "exception": error}
+        )
 
     def _cancelled(self, events: Sequence[Event]) -> list[int]:
         """Newcomers whose owner was cancelled before anybody could look at them."""
@@ -366,14 +391,19 @@ class Engine:
     def _wake_waiters(self) -> None:
         while self._room:
             future, num_seqs, traffic = self._room[0]
-            if self._close_task is None and not self._has_room(num_seqs, traffic):
+            ended = self._close_task is not None or self._broken is not None
+            if not ended and not self._has_room(num_seqs, traffic):
                 break
             self._room.popleft()
             if not future.done():
                 future.set_result(None)
-                if self._close_task is None:
+                if not ended:
                     break  # it submits in its turn; the flush after that wakes the next
         if self._quiet and not (self._requests or self._steps or self._events):
             for quiet in self._quiet:
                 quiet.set_result(None)
             self._quiet.clear()
+
+
+def _broken_error(error: Exception) -> VoleryError:
+    return VoleryError(f"the engine cannot go on ({error!r}); load the model again")

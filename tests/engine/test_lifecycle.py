@@ -20,6 +20,7 @@ from runtime_py import (
     Overloaded,
     QueuePolicy,
     SchedulerConfig,
+    TraceRecorder,
     VoleryError,
 )
 from runtime_py.executors.base import SeqStatus, Step
@@ -355,6 +356,37 @@ def test_submit_that_raises_is_a_failed_step() -> None:
         async with make(Refusing()) as model:
             with pytest.raises(VoleryError, match="refused"):
                 await model.embed("x")
+
+    run(test)
+
+
+def test_a_trace_that_cannot_be_written_leaves_nobody_waiting() -> None:
+    lines = 0
+
+    def write(line: str) -> None:
+        nonlocal lines
+        lines += 1
+        if lines > 4:
+            raise OSError(28, "No space left on device")
+
+    async def test() -> None:
+        problems: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(context["exception"]))
+        gate = Gate()
+        config = SchedulerConfig(latency=QueuePolicy(max_queue_size=8))
+        async with make(gate, recorder=TraceRecorder(write), config=config) as model:
+            near(await _with(gate, model.embed("x")), "x")
+            tasks = [asyncio.create_task(model.embed("y")) for _ in range(3)]
+            tasks.append(asyncio.create_task(model.embed(["z"] * 100)))  # waits for room
+            await settle()
+            gate.release()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(r) for r in results} == {VoleryError}
+            with pytest.raises(VoleryError, match="No space left"):
+                await model.embed("later")
+        assert [type(p) for p in problems] == [OSError]
+        assert gate.closed == 1
 
     run(test)
 
