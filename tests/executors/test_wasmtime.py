@@ -103,7 +103,12 @@ def test_D3_compiled_code_is_kept_and_damage_is_repaired(empty_cache: Path) -> N
     whole, stamp = file.read_bytes(), file.stat().st_mtime_ns
     assert answer(modules.compile_cached(engine, wasm), engine) == 42
     assert file.stat().st_mtime_ns == stamp  # read, not written again
-    for damage in (b"", whole[:40], whole[:-1], whole[:100] + b"\xff" + whole[101:], b"x" * 5000):
+    flips = [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        for at in range(0, len(whole), len(whole) // 16)
+    ]
+    flips.append(whole.replace(bytes([42, 0, 0, 0]), bytes([43, 0, 0, 0])))
+    for damage in (b"", whole[:40], whole[:-1], b"x" * 5000, *flips):
         file.write_bytes(damage)
         assert answer(modules.compile_cached(engine, wasm), engine) == 42
         assert file.read_bytes() == whole
