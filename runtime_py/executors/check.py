@@ -25,6 +25,14 @@ def check_counts(limits: ExecutorLimits, step: Step) -> None:
         InvalidInput: names the count and the limit.
     """
     ids = step.token_ids
+    if (
+        isinstance(ids, array)
+        and ids.typecode == "i"
+        and 0 < len(ids) <= limits.max_tokens
+        and 0 < len(step.seqs) <= limits.max_seqs
+        and 0 < step.threads <= limits.threads
+    ):
+        return
     if not isinstance(ids, array) or ids.typecode != "i":
         raise InvalidType(f"token_ids is {type(ids).__name__}, expected array('i')")
     for what, count, limit in (

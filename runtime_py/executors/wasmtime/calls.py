@@ -62,7 +62,8 @@ class Instance:
         Raises:
             DeviceLost: the call trapped.
         """
-        return ctypes.c_int32(self.call64(name, *args) & 0xFFFFFFFF).value
+        result = self.call64(name, *args) & 0xFFFFFFFF
+        return result - ((result & 0x80000000) << 1)
 
     def call64(self, name: str, *args: int) -> int:
         """Like `call`, with the result as the u64 it may be."""
@@ -70,9 +71,10 @@ class Instance:
             raise RuntimeError(
                 f"{name} was called on a thread that does not hold this wasm instance"
             )
-        values = self._values
-        for i, value in enumerate(args):
-            values[2 * i] = value & 0xFFFFFFFF
+        values, i = self._values, 0
+        for value in args:
+            values[i] = value & 0xFFFFFFFF
+            i += 2
         error = _call_unchecked(
             self._context, self._addresses[name], self._values_at, _MAX_VALUES, self._trap_at
         )
@@ -85,16 +87,24 @@ class Instance:
         if self._stack_pointer is not None:
             self._stack_pointer.set_value(self._store, top)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """The calling thread owns the instance for the duration."""
+    def acquire(self) -> None:
+        """Make the calling thread the owner, until `release`."""
         if self._owner:
             raise RuntimeError("this wasm instance is held by another thread")
         self._owner = threading.get_ident()
+
+    def release(self) -> None:
+        """Give the instance up."""
+        self._owner = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The calling thread owns the instance for the duration."""
+        self.acquire()
         try:
             yield
         finally:
-            self._owner = 0
+            self.release()
 
     def close(self) -> None:
         """Free the store. The instance must not be used again."""

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import wasmtime
 
-from runtime_py.errors import Aborted, DeviceLost, InvalidInput
+from runtime_py.errors import Aborted, DeviceLost, InvalidInput, VoleryError
 from runtime_py.executors.base import ExecutorLimits, Step, StepResult
 from runtime_py.executors.check import check_rows
 from runtime_py.executors.wasmtime.calls import Instance
@@ -21,19 +21,23 @@ from runtime_py.executors.wasmtime.pool import Helpers
 from runtime_py.executors.weights import WeightSource
 from runtime_py.program import Program, Rows
 
-_HEADER, _TOKENS, _SEQS, _OUTPUT, _STATUS = range(5)  # v_ws_part
-
 
 @dataclass(frozen=True, slots=True)
 class Seat:
     """What one step needs to itself: an instance with a stack, and a workspace.
 
-    ``parts`` are the workspace's offsets, by `v_ws_part`.
+    The views are of the workspace's parts, bytes but for the header's two u32. They
+    stay valid because memory never grows once the model is sealed, and `Device.close`
+    releases them before the memory goes.
     """
 
     instance: Instance
     workspace: int
-    parts: tuple[int, ...]
+    header: memoryview
+    tokens: memoryview
+    seqs: memoryview
+    output: memoryview
+    statuses: memoryview
 
 
 class Device:
@@ -44,6 +48,8 @@ class Device:
         self.memory_bytes: dict[str, int] = {}
         self._program, self._memory = program, memory
         self._seats: SimpleQueue[Seat | None] = SimpleQueue()
+        self._row_bytes = 4 * program.output.width
+        self._output_per_token = program.output.rows is Rows.TOKENS
         self._num_seats = 0
         self._helpers: Helpers | None = None
         self._lost: DeviceLost | None = None
@@ -89,9 +95,17 @@ class Device:
             threads = self.variant.endswith("-threads")
             stacks = [first.call("v_stack_top", i) for i in range(pool + 1)] if threads else [0]
             offsets = [
-                tuple(first.call("v_workspace", i, part) & 0xFFFFFFFF for part in range(5))
+                [first.call("v_workspace", i, part) & 0xFFFFFFFF for part in range(5)]
                 for i in range(seats)
             ]
+        rows = limits.max_tokens if self._output_per_token else limits.max_seqs
+        sizes = (
+            8,
+            4 * limits.max_tokens,
+            16 * limits.max_seqs,
+            self._row_bytes * rows,
+            limits.max_seqs,
+        )
 
         def attach(thread: int) -> Instance:
             instance = Instance(wasm, self._memory)
@@ -101,7 +115,9 @@ class Device:
         first.set_stack(stacks[-1])
         for i in range(seats):
             instance = first if i == 0 else attach(pool - i)
-            self._seats.put(Seat(instance, i, offsets[i]))
+            with self._memory.view() as view:
+                header, *parts = (view[a : a + n] for a, n in zip(offsets[i], sizes, strict=True))
+            self._seats.put(Seat(instance, i, header.cast("I"), *parts))
             self._num_seats += 1
         if helpers:
             self._helpers = Helpers(helpers, attach, self._lose)
@@ -114,27 +130,30 @@ class Device:
             self.check_alive()
             raise Aborted("the wasmtime executor is closed; load the model again")
         helpers: list[int] = []
+        instance = seat.instance
         try:
-            with seat.instance.held():
-                self.check_alive()
-                if step.threads > 1 and self._helpers is not None:
-                    helpers = self._helpers.take(step.threads - 1)
-                return self._execute(seat, helpers, step, rows)
+            instance.acquire()
+            self.check_alive()
+            if step.threads > 1 and self._helpers is not None:
+                helpers = self._helpers.take(step.threads - 1)
+            return self._execute(seat, helpers, step, rows)
         except DeviceLost as error:
             self._lose(error)
             raise
         finally:
             if helpers and self._helpers is not None:
                 self._helpers.give(helpers)
+            instance.release()
             self._seats.put(seat)
 
     def _execute(self, seat: Seat, helpers: list[int], step: Step, rows: array[int]) -> StepResult:
-        call, parts, tokens = seat.instance.call, seat.parts, step.token_ids
-        header = array("I", (len(tokens), len(step.seqs)))
-        view = self._memory.view()
-        for part, data in ((_HEADER, header), (_TOKENS, tokens), (_SEQS, rows)):
-            at = parts[part]
-            view[at : at + len(data) * 4] = memoryview(data).cast("B")
+        # After a step's kernels every cache is cold: each Python line here costs about a
+        # microsecond, so there are few of them.
+        call, tokens = seat.instance.call, step.token_ids
+        num_tokens, num_seqs = len(tokens), len(step.seqs)
+        seat.header[0], seat.header[1] = num_tokens, num_seqs
+        seat.tokens[: 4 * num_tokens] = memoryview(tokens).cast("B")
+        seat.seqs[: 16 * num_seqs] = memoryview(rows).cast("B")
         start = time.perf_counter_ns()
         if helpers:
             for rank, helper in enumerate(helpers, 1):
@@ -143,16 +162,19 @@ class Device:
         else:
             code = call("v_run", seat.workspace)
         elapsed = time.perf_counter_ns() - start
+        if code or self._lost is not None:
+            raise self._failure(code, step)
+        count = num_tokens if self._output_per_token else num_seqs
+        output = bytes(seat.output[: count * self._row_bytes])
+        shape = (count, self._row_bytes // 4)
+        return StepResult(
+            memoryview(output).cast("f", shape), bytes(seat.statuses[:num_seqs]), elapsed
+        )
+
+    def _failure(self, code: int, step: Step) -> VoleryError:
         self.check_alive()
-        if code < 0:
-            check_rows(self._program, step)  # says what is wrong, in words
-            raise InvalidInput(f"the wasm module refused the step with code {code}")
-        width = self._program.output.width
-        count = len(tokens) if self._program.output.rows is Rows.TOKENS else len(step.seqs)
-        view = self._memory.view()
-        output = bytes(view[parts[_OUTPUT] : parts[_OUTPUT] + 4 * count * width])
-        statuses = bytes(view[parts[_STATUS] : parts[_STATUS] + len(step.seqs)])
-        return StepResult(memoryview(output).cast("f", (count, width)), statuses, elapsed)
+        check_rows(self._program, step)  # says what is wrong, in words
+        return InvalidInput(f"the wasm module refused the step with code {code}")
 
     def check_alive(self) -> None:
         """Raises:
@@ -173,6 +195,8 @@ class Device:
                 with seats[0].instance.held():
                     self._helpers.stop(seats[0].instance)
             for seat in seats:
+                for part in (seat.header, seat.tokens, seat.seqs, seat.output, seat.statuses):
+                    part.release()
                 seat.instance.close()
             self._memory.close()
 
