@@ -83,7 +83,8 @@ class Artifact:
 def _small_file(directory: Path, name: str, max_bytes: int) -> bytes:
     try:
         with (directory / name).open("rb") as f:
-            return f.read(max_bytes + 1)
+            size = min(os.fstat(f.fileno()).st_size, max_bytes + 1)  # read(n) allocates n
+            return f.read(size)
     except OSError as e:
         raise ArtifactMissing(
             f"{name} cannot be read in {directory} ({e.strerror}); expected an artifact made by "

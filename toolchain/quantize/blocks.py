@@ -33,8 +33,8 @@ def fit_blocks(blocks: Floats, levels: int, importance: Floats) -> tuple[Halves,
     """
     # The range is narrowed from either end: with few levels a clipped outlier costs less
     # than a coarse step for the other 31 weights.
-    narrowest = 0.72 if levels < 32 else 0.96
-    shrinks = np.linspace(1.0, narrowest, 8, dtype=np.float32)
+    narrowest, count = (0.72, 8) if levels < 32 else (0.97, 4)
+    shrinks = np.linspace(1.0, narrowest, count, dtype=np.float32)
     scale = np.empty(len(blocks), np.float16)
     low = np.empty(len(blocks), np.float16)
     for at in range(0, len(blocks), _ROWS):

@@ -18,6 +18,8 @@ from toolchain.quantize.formats import BlockCodes
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
+
+RIDGE = 0.1
 _DAMPING = 0.01
 """Share of the mean second moment that is added to the diagonal, as in the paper."""
 
@@ -58,6 +60,24 @@ def compensated_codes(weight: Floats, moments: Doubles, levels: int) -> BlockCod
         scales[:, block], lows[:, block] = scale16, low16
         w[:, stop:] -= errors @ upper[start:stop, stop:].astype(np.float32)
     return BlockCodes(codes, scales, lows)
+
+
+def corrected(weight: Floats, moments: Doubles, drift: Doubles) -> Floats:
+    """The weight that best makes up for errors of earlier layers, as far as x shows them.
+
+    The ridge regression of the missing output on the inputs, with the same damping as the
+    rounding: ``weight + drift @ inv(moments + damping)``.
+
+    Args:
+        weight: f32 [N, K].
+        moments, drift: f64 [K, K] and [N, K], sums over calibration rows of
+            ``outer(x, x)`` and ``outer(missing output, x)``.
+    """
+    mean = float(np.mean(np.diagonal(moments)))
+    if not mean > 0:
+        return weight
+    damped = moments + RIDGE * mean * np.eye(len(moments))
+    return weight + np.linalg.solve(damped, drift.T).T.astype(np.float32)
 
 
 def nearest_codes(weight: Floats, levels: int, importance: Floats | None = None) -> BlockCodes:

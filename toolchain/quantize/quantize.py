@@ -10,9 +10,20 @@ import numpy.typing as npt
 
 from runtime_py.errors import InvalidInput, NonFinite
 from runtime_py.executors.reference.dequantize import quantize_activations
-from runtime_py.program import BLOCK, Op, OpKind, Program, Rows, Tensor, TensorFormat, validate
+from runtime_py.program import (
+    BLOCK,
+    Activation,
+    Op,
+    OpKind,
+    Program,
+    Rows,
+    Tensor,
+    TensorFormat,
+    validate,
+)
+from toolchain.quantize.centring import centre_tables
 from toolchain.quantize.formats import MAX_F16, Floats, Parts, encode
-from toolchain.quantize.gptq import compensated_codes, nearest_codes
+from toolchain.quantize.gptq import compensated_codes, corrected, nearest_codes
 from toolchain.quantize.schemes import Scheme
 from toolchain.quantize.smoothing import smooth, smoothable
 from toolchain.quantize.stream import Stream, batched
@@ -61,10 +72,10 @@ def quantize(
             parts.update(encode(tensor, weights[tensor.name]))
             report((i + 1) / len(formatted.tensors))
         return QuantizedModel(validate(formatted), parts)
-    values: Mapping[str, Floats] = weights
+    program, values = centre_tables(program, weights)
     batches = batched(calibration)
     if batches:
-        program, values = smooth(program, weights, _channel_max(program, weights, batches))
+        program, values = smooth(program, values, _channel_max(program, values, batches))
     formatted = _with_formats(program, scheme, values)
     return _quantize_blocks(formatted, values, scheme.levels, batches, report)
 
@@ -88,37 +99,50 @@ def _quantize_blocks(
         parts.update(stored)
         tensors.append(_decode(tensor, stored))
     stream = Stream(program, tensors, batches, quantize_activations=True)
-    moments: Doubles | None = None
-    seen: tuple[int, int] | None = None  # which input the moments are of
+    exact = Stream(
+        program, [weights[t.name] for t in program.tensors], batches, quantize_activations=False
+    )
     for i, op in enumerate(program.ops):
         linear = op.kind is OpKind.LINEAR
         tensor = program.tensors[op.tensor("weight") if linear else 0]
         if linear and tensor.format in _BLOCK_FORMATS and tensor.name not in parts:
-            source = (op.slot("x"), op.uint("x_offset"))
-            if seen != source or moments is None:
-                moments, seen = _moments(stream, op, tensor.shape[1]), source
-            codes = (
-                compensated_codes(weights[tensor.name], moments, levels)
-                if batches
-                else nearest_codes(weights[tensor.name], levels)
-            )
+            weight = weights[tensor.name]
+            if batches:
+                moments, drift = _statistics(stream, exact, op, weight)
+                codes = compensated_codes(corrected(weight, moments, drift), moments, levels)
+            else:
+                codes = nearest_codes(weight, levels)
             parts.update(codes.parts(tensor))
             stream.set_tensor(op.tensor("weight"), codes.decode(tensor.shape[1]))
         stream.run(op, i)
-        if seen and seen[0] in (op.out, op.out2):
-            seen = None
+        exact.run(op, i)
         report((i + 1) / len(program.ops))
     return QuantizedModel(validate(program), parts)
 
 
-def _moments(stream: Stream, op: Op, columns: int) -> Doubles:
-    """Sum of outer products of the op's inputs as the kernels see them, f64 [K, K]."""
+def _statistics(stream: Stream, exact: Stream, op: Op, weight: Floats) -> tuple[Doubles, Doubles]:
+    """Second moments of the op's inputs, and how far its outputs have drifted.
+
+    Returns:
+        ``moments`` f64 [K, K], the weighted sum of ``outer(x, x)`` over the inputs x as the
+        kernels see them, and ``drift`` f64 [N, K], that of ``outer(y - weight @ x, x)``
+        where y is what the op would have to give for its result to be the exact one.
+    """
+    rows, columns = weight.shape
     start = op.uint("x_offset")
-    total = np.zeros((columns, columns))
-    for rows, weight in zip(stream.inputs(op), stream.row_weights, strict=True):
-        x = quantize_activations(np, rows[:, start : start + columns])
-        total += (x * weight[:, None]).T @ x
-    return total
+    residual = op.slot("residual") >= 0 and op.uint("activation") == Activation.NONE
+    moments, drift = np.zeros((columns, columns)), np.zeros((rows, columns))
+    for state, true, share in zip(stream.states, exact.states, stream.row_weights, strict=True):
+        part = slice(start, start + columns)
+        x = quantize_activations(np, state.slots[op.slot("x")][:, part])
+        missing = (true.slots[op.slot("x")][:, part] - x) @ weight.T
+        if residual:
+            at = op.slot("residual")
+            missing += true.slots[at] - state.slots[at]
+        weighted = x * share[:, None]
+        moments += weighted.T @ x
+        drift += missing.T @ weighted
+    return moments, drift
 
 
 def _channel_max(
@@ -142,9 +166,9 @@ def _with_formats(program: Program, scheme: Scheme, weights: Mapping[str, Floats
     formats = [TensorFormat.F32] * len(program.tensors)
     for op in program.ops:
         if op.kind is OpKind.EMBED:
-            for name in ("table", "positions"):
-                if op.tensor(name) >= 0:
-                    formats[op.tensor(name)] = scheme.embedding
+            formats[op.tensor("table")] = scheme.embedding
+            if op.tensor("positions") >= 0:
+                formats[op.tensor("positions")] = scheme.positions
         elif op.kind is OpKind.LINEAR:
             tokens = program.slots[op.out].rows is Rows.TOKENS
             formats[op.tensor("weight")] = scheme.linear if tokens else scheme.head

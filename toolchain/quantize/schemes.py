@@ -15,7 +15,8 @@ class Scheme:
 
     Attributes:
         linear: format of the weights that tokens are multiplied with.
-        embedding: format of tables that rows are looked up in.
+        embedding: format of the table that tokens are looked up in.
+        positions: format of the table of positions: small, and as important to the sum.
         head: format of linear weights behind the pooling. They run once per sequence, so
             speed does not ask for few bits, and nothing averages their error away.
         gate: least worst-case cosine against the f32 graph on the evaluation texts.
@@ -25,6 +26,7 @@ class Scheme:
     name: str
     linear: TensorFormat
     embedding: TensorFormat
+    positions: TensorFormat
     head: TensorFormat
     gate: float
     golden_cosine: float
@@ -44,10 +46,10 @@ _F32, _F16 = TensorFormat.F32, TensorFormat.F16
 SCHEMES: Mapping[str, Scheme] = {
     s.name: s
     for s in (
-        Scheme("f32", _F32, _F32, _F32, 0.99999, 0.99999),
-        Scheme("f16", _F16, _F16, _F16, 0.9999, 0.99999),
-        Scheme("i8", TensorFormat.I8B32, TensorFormat.I8R, _F16, 0.999, 0.9995),
-        Scheme("i4", TensorFormat.I4B32, TensorFormat.I8R, _F16, 0.96, 0.999),
+        Scheme("f32", _F32, _F32, _F32, _F32, 0.99999, 0.99999),
+        Scheme("f16", _F16, _F16, _F16, _F16, 0.9999, 0.99999),
+        Scheme("i8", TensorFormat.I8B32, TensorFormat.I8R, _F16, _F16, 0.999, 0.9995),
+        Scheme("i4", TensorFormat.I4B32, TensorFormat.I8R, _F16, _F16, 0.96, 0.999),
     )
 }
 

@@ -41,7 +41,7 @@ class Stream:
         quantize_activations: bool,
     ) -> None:
         self._tensors = list(tensors)
-        self._states = [
+        self.states = [
             _state(program, self._tensors, batch, quantize_activations) for batch in batches
         ]
         self.row_weights = [
@@ -55,12 +55,12 @@ class Stream:
 
     def inputs(self, op: Op, name: str = "x") -> Iterator[Floats]:
         """Rows of the op's input slot, one array [T, width] per step."""
-        for state in self._states:
+        for state in self.states:
             yield state.slots[op.slot(name)]
 
     def run(self, op: Op, index: int) -> None:
         """Execute op number ``index`` on every step."""
-        for state in self._states:
+        for state in self.states:
             with np.errstate(all="ignore"):
                 state.slots[op.out] = OPS[op.kind](state, op, index)
 
