@@ -93,6 +93,7 @@ class ChromiumHost:
 
     Attributes:
         foreign: URLs that pages asked for outside the test's server.
+        blocked: patterns of URLs that pages do not get.
         workers_after: workers that the last page still had when its program ended.
         server: the page's server.
     """
@@ -105,6 +106,7 @@ class ChromiumHost:
         self.server = server
         self.foreign: list[str] = []
         self.workers_after = 0
+        self.blocked: list[str] = []
         self._browser = browser
 
     def location(self, path: Path) -> str:
@@ -118,6 +120,8 @@ class ChromiumHost:
             page = context.new_page()
             page.set_default_timeout(TIMEOUT_S * 1000)
             page.on("request", self._note)
+            for pattern in self.blocked:
+                page.route(pattern, lambda route: route.abort())
             page.goto(f"{self.server.origin}/tests/js/page.html")
             answer = page.evaluate(RUN, [program, args])
             self.workers_after = _workers_left(page)

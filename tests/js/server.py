@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
     Attributes:
         isolate: send the headers that make a page cross-origin isolated.
         spa: answer a missing file with status 200 and a page, as single-page hosts do.
+        headers: sent with every answer.
         requested: the paths asked for.
     """
 
@@ -36,6 +37,7 @@ class Server(ThreadingHTTPServer):
         self.mounts = mounts
         self.isolate = isolate
         self.spa = spa
+        self.headers: dict[str, str] = dict(ISOLATION) if isolate else {}
         self.requested: list[str] = []
 
     @property
@@ -69,9 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
-        if self.server.isolate:
-            for name, value in ISOLATION.items():
-                self.send_header(name, value)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         try:
             self.wfile.write(body)

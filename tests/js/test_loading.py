@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.js import hosts
 from tests.js.hosts import Host
 from tests.js.server import serving
 from tests.js.tiny import sequences, write_manifest
@@ -224,3 +225,27 @@ def test_abort_at_every_stage(host: Host, tiny: dict[str, Path]) -> None:
     assert len(aborted) > 3
     assert {f["name"] for f in aborted} == {"Aborted"}
     assert last is None
+
+
+def test_M6_strict_content_security_policy(
+    browser: Any, packaged_wasm: Path, tiny: dict[str, Path]
+) -> None:
+    """Nothing is evaluated, inlined or fetched from elsewhere, with threads too."""
+    policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+    with hosts.chromium(browser, isolate=True) as host:
+        host.server.headers["Content-Security-Policy"] = policy + "; worker-src 'self'"
+        args = {"artifact": host.location(tiny["I8B32"]), "sequences": sequences()}
+        result = host.run("load", {**args, "options": {"threads": 2}})
+    assert result["info"]["threads"] == 2
+
+
+def test_explicit_wasm(host: Host, packaged_wasm: Path, tiny: dict[str, Path]) -> None:
+    """The wasm file from a URL of one's own, as bytes, or compiled; and the wrong one."""
+    args = {"artifact": host.location(tiny["I8B32"]), "sequences": sequences()[:2]}
+    assert host.run("explicit_wasm", args) == {
+        "url": "simd",
+        "bytes": "simd",
+        "module": "simd",
+        "wrong": "ArtifactUnsupported",
+        "page": "ArtifactCorrupt",
+    }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from tests.js.hosts import ROOT, ChromiumHost, Host, ProcessHost
+from tests.js import hosts
+from tests.js.hosts import ChromiumHost, Host, ProcessHost
 from tests.js.tiny import sequences
 
 CYCLES = 20
+WINDOW = 8
 
 
 def test_M4_small_shared_maximum(host: Host, tiny: dict[str, Path]) -> None:
@@ -59,9 +61,9 @@ def test_M1_memory_is_flat(node: ProcessHost, tiny: dict[str, Path]) -> None:
     node = ProcessHost(
         node.name, [node.command[0], "--expose-gc", *node.command[1:]], node.variants
     )
-    args = {"artifact": str(tiny["F32"]), "cycles": 3 * CYCLES, "threads": 2}
+    args = {"artifact": str(tiny["F32"]), "cycles": 3 * WINDOW, "threads": 2}
     rss = node.run("cycles", {**args, "sequences": sequences()})["rss"]
-    growth = max(rss[-CYCLES:]) - max(rss[:CYCLES])
+    growth = max(rss[-WINDOW:]) - max(rss[:WINDOW])
     assert growth < 24 << 20, [r >> 20 for r in rss]
 
 
@@ -71,6 +73,29 @@ def test_M16_exit_without_closing(node: Host, tiny: dict[str, Path]) -> None:
     assert result == {"threads": 2}
 
 
-@pytest.mark.parametrize("name", ["README.md", "package.json"])
-def test_package_files(name: str) -> None:
-    assert (ROOT / "workers" / name).is_file()
+def test_M3_peak_while_loading(node: Host, minilm_artifacts: Mapping[str, Path]) -> None:
+    """Loading holds no second copy of the weights."""
+    result = node.run("peak", {"artifact": str(minilm_artifacts["i8"])})
+    memory = result["memoryBytes"]
+    assert result["peak"] <= 1.2 * memory["weights"] + memory["workspaces"], result
+
+
+def test_lost_thread(node: Host, tiny: dict[str, Path]) -> None:
+    """A thread that dies takes the model with it: every caller is told, none hangs."""
+    args = {"artifact": str(tiny["I8B32"]), "sequences": sequences()}
+    result = node.run("lost", args)
+    assert result["workers"] == 2
+    assert {f["name"] for f in result["failures"] if f} == {"DeviceLost"}
+    assert result["later"]["name"] == "DeviceLost"
+    assert "load the model again" in result["later"]["message"]
+
+
+def test_M5_worker_script_not_found(browser: Any, tiny: dict[str, Path]) -> None:
+    """A page whose workers cannot start runs on one thread, and says why."""
+    with hosts.chromium(browser, isolate=True) as host:
+        host.blocked.append("**/pool/worker.js")
+        args = {"artifact": host.location(tiny["I8B32"]), "sequences": sequences()}
+        result = host.run("load", {**args, "options": {"threads": 2}})
+    assert result["info"]["threads"] == 1
+    (warning,) = result["info"]["warnings"]
+    assert "could not be started" in warning
