@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_py.executors.base import ModelExecutor, SeqRow, Step
-from runtime_py.program import PoolMode, TensorFormat
+from runtime_py.program import OpKind, PoolMode, TensorFormat
 from tests.ops.backends import WASMTIME
+from tests.ops.cases import all_cases
 from tests.ops.cases.encoder import VOCAB, encoder, weights_of
 
 FORMATS = (TensorFormat.F32, TensorFormat.F16, TensorFormat.I8B32, TensorFormat.I4B32)
@@ -94,3 +95,27 @@ def test_E3_short_rows_equal_their_solo_results_in_every_pooling(pool: PoolMode 
         assert together == alone
     finally:
         model.close()
+
+
+@pytest.mark.parametrize("name", all_cases())
+def test_E14_every_build_gives_the_same_bits(name: str) -> None:
+    """Codes and activations at the ends of their ranges are among the cases.
+
+    Only the f32 and f16 linear kernels may fuse a multiplication into an addition, in
+    the relaxed builds.
+    """
+    case = all_cases()[name]
+    outputs = {}
+    for build, make in WASMTIME.items():
+        model = make(case.program, case.weights(), len(case.step.token_ids), len(case.step.seqs))
+        step = Step(case.step.token_ids, case.step.seqs, model.limits.threads)
+        outputs[build] = bytes(model.run(step).output)
+        model.close()
+    fused = any(
+        op.kind is OpKind.LINEAR
+        and case.program.tensors[op.tensor("weight")].format in (TensorFormat.F32, TensorFormat.F16)
+        for op in case.program.ops
+    )
+    assert outputs["simd-threads"] == outputs["simd"]
+    assert outputs["relaxed-threads"] == outputs["relaxed"]
+    assert fused or outputs["relaxed"] == outputs["simd"]

@@ -120,7 +120,7 @@ class Device:
             self._seats.put(Seat(instance, i, header.cast("I"), *parts))
             self._num_seats += 1
         if helpers:
-            self._helpers = Helpers(helpers, attach, self._lose)
+            self._helpers = Helpers([attach(i) for i in range(helpers)], self._lose)
 
     def run(self, step: Step, rows: array[int]) -> StepResult:
         """Execute ``step``, whose sequence rows lie flat in ``rows`` (u32)."""

@@ -10,29 +10,28 @@ step waits for another thread before it starts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from runtime_py.errors import DeviceLost
 from runtime_py.executors.wasmtime.calls import Instance
 
 
 class Helpers:
-    """Threads 0 .. count - 1 of the module's pool."""
+    """Threads 0 .. n - 1 of the module's pool, each inside its own instance."""
 
     def __init__(
-        self,
-        count: int,
-        make_instance: Callable[[int], Instance],
-        on_lost: Callable[[DeviceLost], None],
+        self, instances: Sequence[Instance], on_lost: Callable[[DeviceLost], None]
     ) -> None:
-        self._idle = list(range(count))
+        self._idle = list(range(len(instances)))
         self._lock = threading.Lock()
-        self._make_instance, self._on_lost = make_instance, on_lost
+        self._on_lost = on_lost
         # Daemons: an executor that nobody closed must not keep the process alive. Its
         # finalizer stops them before the interpreter goes.
         self._threads = [
-            threading.Thread(target=self._work, args=(i,), name=f"volery-helper-{i}", daemon=True)
-            for i in range(count)
+            threading.Thread(
+                target=self._work, args=(i, instance), name=f"volery-helper-{i}", daemon=True
+            )
+            for i, instance in enumerate(instances)
         ]
         for thread in self._threads:
             thread.start()
@@ -57,14 +56,12 @@ class Helpers:
             thread.join()
         self._threads = []
 
-    def _work(self, index: int) -> None:
+    def _work(self, index: int, instance: Instance) -> None:
         try:
-            instance = self._make_instance(index)
-            try:
-                with instance.held():
-                    while instance.call("v_worker", index) >= 0:
-                        pass  # only a leader returns with a workspace; helpers never lead
-            finally:
-                instance.close()
+            with instance.held():
+                while instance.call("v_worker", index) >= 0:
+                    pass  # only a leader returns with a workspace; helpers never lead
         except DeviceLost as error:
             self._on_lost(error)
+        finally:
+            instance.close()
