@@ -23,7 +23,7 @@ from toolchain.sources.gguf.sentencepiece import merges_from_scores
 
 END_OF_TURN = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
-    "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<EOT>", "<eos>", "</s>",
+    "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<EOT>",
 )  # fmt: skip
 """Texts of control tokens that end a turn in the families we know."""
 
@@ -207,9 +207,7 @@ def _sentencepiece(gguf: GgufFile, tokens: list[str], types: list[int]) -> Token
     if len(vocab) != len(tokens):
         raise _corrupt(gguf, "two tokens differ only in how they write a space")
     mergeable = {
-        piece: i
-        for piece, i in vocab.items()
-        if types[i] in (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
+        piece: i for piece, i in vocab.items() if types[i] in (TokenType.NORMAL, TokenType.UNUSED)
     }
     unk = _token_id(gguf, "unknown", tokens)
     model = BPE(
@@ -238,8 +236,10 @@ def _add_special(tokenizer: Tokenizer, tokens: list[str], types: list[int], spac
     for token, kind in zip(tokens, types, strict=True):
         if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
             added.append(AddedToken(token, special=True, normalized=False))
-        elif kind == TokenType.USER_DEFINED and not (spaced and set(token) & {" ", "▁"}):
-            added.append(AddedToken(token, special=False, normalized=False))
+        elif kind == TokenType.USER_DEFINED:
+            # a run of spaces is matched where it has become a run of ▁
+            inner = token.replace(" ", "▁") if spaced else token
+            added.append(AddedToken(inner, special=False, normalized="▁" in inner))
     tokenizer.add_tokens(added)
 
 
