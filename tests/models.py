@@ -182,7 +182,7 @@ def add_sentence_transformers(folder: Path, modules: Sequence[Any], **options: A
     `SentenceTransformer` (prompts and the like). Written beside ``folder`` with suffix "-st".
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers import models as st
+    from sentence_transformers.sentence_transformer import modules as st
 
     transformer = st.Transformer(str(folder), max_seq_length=48)
     model = SentenceTransformer(modules=[transformer, *modules], device="cpu", **options)

@@ -294,7 +294,7 @@ def _times_structural(ctx: Context, a: Data, b: Struct, sign: int) -> Data:
     row = ctx.constant(b)
     if row is not None:
         factor = spread(row, mixed.axes) ** sign
-        fused = norms.with_gamma(ctx, mixed, factor) if isinstance(mixed, View) else None
+        fused = norms.with_gamma(ctx, mixed, factor, b.name) if isinstance(mixed, View) else None
         return fused or mixed.scaled(factor)
     if _is_one(ctx, b.name):
         return mixed

@@ -49,7 +49,7 @@ def emit_norm(
     return ctx.fresh(out, x.axes)
 
 
-def with_gamma(ctx: Context, x: View, row: Floats) -> View | None:
+def with_gamma(ctx: Context, x: View, row: Floats, hint: str) -> View | None:
     """``x * row`` as the gamma of the norm that makes ``x``, or None where it has no room.
 
     The norm gets it at once, not in a later rewrite: its result usually goes to a residual
@@ -63,7 +63,7 @@ def with_gamma(ctx: Context, x: View, row: Floats) -> View | None:
     parts = row.reshape(-1, group) if np.array_equal(x.cols, np.arange(width)) else row[None, :0]
     if not parts.size or not np.array_equal(parts, np.broadcast_to(parts[:1], parts.shape)):
         return None
-    tensors = {"gamma": Weight(parts[0])}
+    tensors = {"gamma": Weight(parts[0], hint)}
     out = ctx.ir.emit(OpKind.NORM, width, made.ins, tensors, made.uints, made.floats)
     return ctx.fresh(out, x.axes)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported
 from runtime_py.program import PoolMode
+from toolchain.sources.pipeline.from_graph import config_from_graph
 from toolchain.sources.pipeline.limits import max_positions, max_tokens, sentence_config
 from toolchain.sources.pipeline.modules import read_modules
 from toolchain.sources.pipeline.types import EmbeddingPipeline, HeadModule, Pooling
@@ -27,6 +28,9 @@ def read_pipeline(source: ModelSource) -> EmbeddingPipeline:
     root = source.path
     config = source.config()
     notes: list[str] = []
+    if not config and source.onnx_path is not None:
+        config = config_from_graph(source.onnx_path)
+        notes.append("no config.json: sizes and positions are read off the graph")
     hidden = _hidden_size(config, root)
     modules: tuple[HeadModule, ...]
     if (root / "modules.json").is_file():
