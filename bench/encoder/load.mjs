@@ -5,12 +5,20 @@ import { loadModel, packSequences } from "../../workers/src/index.node.js";
 
 const [artifact, file] = process.argv.slice(2);
 const sequence = JSON.parse(readFileSync(file, "utf8"))[0];
-const before = process.memoryUsage().rss;
+
+/** Anonymous memory in bytes: without the pages of Node's own executable. */
+function anonymous() {
+  const status = readFileSync("/proc/self/status", "utf8");
+  return 1024 * Number(/RssAnon:\s+(\d+)/.exec(status)[1]);
+}
+
+const before = anonymous();
 const start = performance.now();
-const model = await loadModel(artifact);
+let peak = 0;
+const look = () => (peak = Math.max(peak, anonymous()));
+const model = await loadModel(artifact, { onProgress: look });
+look();
 const loaded = performance.now();
-// maxRSS is in kilobytes.
-const peak = process.resourceUsage().maxRSS * 1024;
 await model.run(packSequences([sequence]));
 const first = performance.now();
 const { memoryBytes } = model.info;

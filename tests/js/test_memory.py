@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.js import hosts
 from tests.js.hosts import ChromiumHost, Host, ProcessHost
@@ -73,6 +76,7 @@ def test_M16_exit_without_closing(node: Host, tiny: dict[str, Path]) -> None:
     assert result == {"threads": 2}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_M3_peak_while_loading(node: Host, minilm_artifacts: Mapping[str, Path]) -> None:
     """Loading holds no second copy of the weights."""
     result = node.run("peak", {"artifact": str(minilm_artifacts["i8"])})
