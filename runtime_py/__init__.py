@@ -34,8 +34,9 @@ from runtime_py.errors import (
     TooLong,
     VoleryError,
 )
+from runtime_py.info import ModelInfo
 from runtime_py.loading import load
-from runtime_py.model import Model, ModelInfo
+from runtime_py.model import Model
 from runtime_py.results import EmbedResult
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from runtime_py.batching import SchedulerConfig, TraceRecorder
 from runtime_py.engine import Engine, cost_profile
 from runtime_py.errors import ArtifactUnsupported, InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
-from runtime_py.model import Model, ModelInfo
+from runtime_py.info import ModelInfo
+from runtime_py.model import Model
 from runtime_py.program import Program, Rows
 from runtime_py.tokenization import HFTokenizer, Tokenizer
 

@@ -2,66 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from runtime_py._compat import Worker
-from runtime_py.batching import TrafficClass
 from runtime_py.engine import Engine, EngineStats
 from runtime_py.errors import Aborted, InvalidInput, InvalidType
-from runtime_py.pipeline import (
-    MAX_PIECE_CHARS,
-    MAX_PIECE_TEXTS,
-    EncodeOptions,
-    Piece,
-    Pipeline,
-    Truncate,
-    check_text,
-    pieces,
-)
+from runtime_py.info import ModelInfo
+from runtime_py.options import EncodeOptions, Traffic, Truncate, encode_options, vector_format
+from runtime_py.pipeline import Piece, Pipeline
 from runtime_py.results import DType, EmbedResult, VectorFormat
+from runtime_py.texts import MAX_PIECE_TEXTS, checked, gather, pieces
 from runtime_py.tokenization import Tokenizer
-
-Traffic = Literal["latency", "throughput"]
 
 _BULK_WINDOW = 1024
 _MAX_DEADLINE_MS = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What was loaded, and on what it runs.
-
-    Attributes:
-        id: name of the model.
-        dimensions: columns of a vector.
-        normalized: vectors have length 1.
-        max_tokens: longest text in tokens, special tokens included; more is truncated.
-        include_prompt: pooling counts the prompt's tokens.
-        prompts: prompt name -> text.
-        default_prompt_name: the prompt used when a call names none.
-        quantization: name of the weights' scheme.
-        executor: name of the backend.
-        variant: its build, where it has several.
-        threads: its threads.
-        max_step_tokens, max_step_seqs: what one step holds.
-    """
-
-    id: str
-    dimensions: int
-    normalized: bool
-    max_tokens: int
-    include_prompt: bool = True
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt_name: str | None = None
-    quantization: str = "f32"
-    executor: str = ""
-    variant: str | None = None
-    threads: int = 1
-    max_step_tokens: int = 0
-    max_step_seqs: int = 0
 
 
 class Model:
@@ -159,10 +115,12 @@ class Model:
         deadline_ms: float | None = None,
     ) -> EmbedResult:
         """`embed`, with token counts, truncation, timing and batching facts."""
-        options = self._options(prompt_name, prompt, truncate, traffic, deadline_ms)
-        form = self._format(dimensions, normalize, dtype)
+        options = encode_options(
+            self.info, prompt_name, prompt, truncate, traffic, self._deadline(deadline_ms)
+        )
+        form = vector_format(self.info, dimensions, normalize, dtype)
         single = isinstance(texts, str)
-        items = [texts] if isinstance(texts, str) else _texts(texts)
+        items = [texts] if isinstance(texts, str) else checked(texts)
         pipeline = self._pipeline(options)
         done: list[Piece] = []
         try:
@@ -205,12 +163,12 @@ class Model:
             raise InvalidInput(f"window is {window!r}, expected a whole number from 1")
         if isinstance(texts, str):
             raise InvalidType("texts is a str, expected an iterable of str; use embed")
-        options = self._options(prompt_name, prompt, truncate, traffic, None)
-        form = self._format(dimensions, normalize, dtype)
+        options = encode_options(self.info, prompt_name, prompt, truncate, traffic, -1)
+        form = vector_format(self.info, dimensions, normalize, dtype)
         size = min(self._max_piece(), max(window // 4, 1))
         pipeline = self._pipeline(options)
         try:
-            async for piece in _gather(texts, size):
+            async for piece in gather(texts, size):
                 while len(pipeline) and pipeline.num_texts + len(piece) > window:
                     for row in form.rows((await pipeline.pop()).request.output):
                         yield row
@@ -254,6 +212,17 @@ class Model:
             raise Aborted("the model is closed; load it again")
         return Pipeline(self._engine, self._tokenizer, self._worker, options)
 
+    def _deadline(self, deadline_ms: float | None) -> int:
+        """On the engine's clock; -1 = never."""
+        if deadline_ms is None:
+            return -1
+        if not isinstance(deadline_ms, int | float) or not 0 < deadline_ms <= _MAX_DEADLINE_MS:
+            raise InvalidInput(
+                f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
+                f"{_MAX_DEADLINE_MS}"
+            )
+        return self._engine.now_ns() + int(deadline_ms * 1e6)
+
     def _max_piece(self) -> int:
         return min(MAX_PIECE_TEXTS, self._engine.max_queue_size)
 
@@ -274,103 +243,3 @@ class Model:
             max([r.batch_seqs for r in requests], default=0),
             max([r.batch_tokens for r in requests], default=0),
         )
-
-    def _options(
-        self,
-        prompt_name: str | None,
-        prompt: str | None,
-        truncate: Truncate,
-        traffic: Traffic,
-        deadline_ms: float | None,
-    ) -> EncodeOptions:
-        _check_choice("truncate", truncate, ("end", "error"))
-        _check_choice("traffic", traffic, ("latency", "throughput"))
-        deadline_ns = -1
-        if deadline_ms is not None:
-            if not isinstance(deadline_ms, int | float) or not 0 < deadline_ms <= _MAX_DEADLINE_MS:
-                raise InvalidInput(
-                    f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
-                    f"{_MAX_DEADLINE_MS}"
-                )
-            deadline_ns = self._engine.now_ns() + int(deadline_ms * 1e6)
-        return EncodeOptions(
-            self._prompt(prompt_name, prompt),
-            not self.info.include_prompt,
-            truncate,
-            TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT,
-            deadline_ns,
-        )
-
-    def _prompt(self, name: str | None, prompt: str | None) -> str:
-        if prompt is not None:
-            if name is not None:
-                raise InvalidInput("prompt and prompt_name are both set, expected one of them")
-            if not isinstance(prompt, str):
-                raise InvalidType(f"prompt is {type(prompt).__name__}, expected str")
-            return prompt
-        if name is None:
-            name = self.info.default_prompt_name
-            if name is None:
-                return ""
-        if name not in self.info.prompts:
-            raise InvalidInput(
-                f"prompt_name is {name!r}, the model has {sorted(self.info.prompts)}; "
-                "pass the text itself as prompt="
-            )
-        return self.info.prompts[name]
-
-    def _format(self, dimensions: int | None, normalize: bool | None, dtype: DType) -> VectorFormat:
-        width = self.info.dimensions
-        _check_choice("dtype", dtype, ("float32", "float16"))
-        if dimensions is None:
-            dimensions = width
-        elif isinstance(dimensions, bool) or not isinstance(dimensions, int):
-            raise InvalidType(f"dimensions is {type(dimensions).__name__}, expected int")
-        elif not 1 <= dimensions <= width:
-            raise InvalidInput(f"dimensions is {dimensions}, expected 1 to {width}")
-        if normalize is False and self.info.normalized:
-            raise InvalidInput(
-                "normalize is False, but the model's own last step normalises; "
-                "export it without that step"
-            )
-        cut = self.info.normalized and dimensions < width
-        again = cut or (bool(normalize) and not self.info.normalized)
-        return VectorFormat(width, dimensions, again, dtype)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidInput(f"{name} is {value!r}, expected one of {list(choices)}")
-
-
-def _texts(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, bytes | bytearray | Mapping) or not isinstance(texts, Iterable):
-        raise InvalidType(f"texts is {type(texts).__name__}, expected str or an iterable of str")
-    return [check_text(text, i) for i, text in enumerate(texts)]
-
-
-async def _each(texts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
-    if isinstance(texts, AsyncIterable):
-        async for text in texts:
-            yield text
-    elif isinstance(texts, bytes | bytearray | Mapping) or not isinstance(texts, Iterable):
-        raise InvalidType(f"texts is {type(texts).__name__}, expected an iterable of str")
-    else:
-        for text in texts:
-            yield text
-
-
-async def _gather(texts: Iterable[str] | AsyncIterable[str], size: int) -> AsyncIterator[list[str]]:
-    """Checked pieces of at most ``size`` texts, cut early where a piece gets large."""
-    piece: list[str] = []
-    index = chars = 0
-    async for item in _each(texts):
-        text = check_text(item, index)
-        index += 1
-        if piece and (len(piece) >= size or chars + len(text) > MAX_PIECE_CHARS):
-            yield piece
-            piece, chars = [], 0
-        piece.append(text)
-        chars += len(text)
-    if piece:
-        yield piece

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from runtime_py._compat import Worker
-from runtime_py.batching import TrafficClass
 from runtime_py.engine import EncodeRequest, Engine
-from runtime_py.errors import InvalidType, TooLong
+from runtime_py.errors import TooLong
+from runtime_py.options import EncodeOptions
 from runtime_py.tokenization import Encoded, Tokenizer
 
-Truncate = Literal["end", "error"]
-
-MAX_PIECE_TEXTS = 128
-MAX_PIECE_CHARS = 1 << 18
 _INLINE_CHARS = 4096
 """Tokenizing this much costs less than handing it to a thread and back."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeOptions:
-    """What a call asks for, checked.
-
-    Attributes:
-        prompt: text put before every input.
-        exclude_prompt: pooling leaves the prompt's tokens out.
-    """
-
-    prompt: str
-    exclude_prompt: bool
-    truncate: Truncate
-    traffic: TrafficClass
-    deadline_ns: int
 
 
 class Piece(NamedTuple):
@@ -131,26 +110,3 @@ class Pipeline:
                     num_tokens=e.num_tokens,
                     max_tokens=limit,
                 )
-
-
-def check_text(text: object, index: int) -> str:
-    """``text`` if it is a str.
-
-    Raises:
-        InvalidType: names the index and the type.
-    """
-    if not isinstance(text, str):
-        raise InvalidType(f"texts[{index}] is {type(text).__name__}, expected str")
-    return text
-
-
-def pieces(texts: Sequence[str], max_texts: int = MAX_PIECE_TEXTS) -> Iterator[Sequence[str]]:
-    """Cut ``texts`` where a count or a number of characters is reached."""
-    start = chars = 0
-    for i, text in enumerate(texts):
-        if i > start and (i - start >= max_texts or chars + len(text) > MAX_PIECE_CHARS):
-            yield texts[start:i]
-            start, chars = i, 0
-        chars += len(text)
-    if start < len(texts):
-        yield texts[start:] if start else texts

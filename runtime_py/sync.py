@@ -11,8 +11,9 @@ from typing import Any, Self, TypeVar
 
 from runtime_py.engine import EngineStats
 from runtime_py.errors import Aborted
+from runtime_py.info import ModelInfo
 from runtime_py.loading import load
-from runtime_py.model import Model, ModelInfo
+from runtime_py.model import Model
 from runtime_py.results import EmbedResult
 
 _T = TypeVar("_T")

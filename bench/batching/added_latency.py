@@ -20,7 +20,8 @@ from runtime_py.artifact import Artifact
 from runtime_py.engine import Engine, cost_profile
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
 from runtime_py.executors.wasmtime import WasmtimeExecutor
-from runtime_py.model import Model, ModelInfo
+from runtime_py.info import ModelInfo
+from runtime_py.model import Model
 from runtime_py.tokenization import HFTokenizer
 
 TEXT = "a volery is a flock of birds in flight, and the large cage that they fly in today"

@@ -202,22 +202,22 @@ class BatchingCore:
             lane.queue.set_alarm(request, max(at_ns, now_ns + 1))
 
     def _look_at(self, request: Request, lane: Lane, now_ns: int) -> None:
-        """Shed a request that cannot be in time any more, or has waited too long."""
+        """Shed a request that cannot be in time any more, or has waited too long.
+
+        A newcomer that finds the device free runs whatever is predicted, so a cost model
+        that has become too pessimistic always gets the sample that corrects it.
+        """
         deadline_ns = request.deadline_ns
         waited_ns = now_ns - request.arrival_ns
-        if 0 <= deadline_ns <= now_ns:
+        hopeless = (
+            deadline_ns >= 0
+            and request.num_waiting > 0
+            and lane.cost.warm
+            and now_ns + lane.alone_ns(request, self.device.threads) > deadline_ns
+        )
+        if hopeless or 0 <= deadline_ns <= now_ns:
             self._finish(request, FinishReason.DEADLINE, value=waited_ns)
             return
-        if deadline_ns >= 0 and request.num_waiting and lane.cost.warm:
-            alone_ns = lane.alone_ns(request, self.device.threads)
-            if now_ns + alone_ns > deadline_ns:
-                # With nothing else to do, trying costs nobody anything, and it is how a
-                # cost model that has become too pessimistic finds out.
-                if len(self._requests) == 1 and not self.scheduler.running:
-                    lane.queue.set_alarm(request, deadline_ns)
-                else:
-                    self._finish(request, FinishReason.DEADLINE, value=waited_ns)
-                return
         if 0 <= lane.queue.timeout_ns(request) <= now_ns:
             policy = lane.queue.of(request.traffic).policy
             if (

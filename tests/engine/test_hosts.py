@@ -36,7 +36,8 @@ from array import array
 import asyncio
 from runtime_py.engine import Engine
 from runtime_py.executors.base import ExecutorLimits, StepResult
-from runtime_py.model import Model, ModelInfo
+from runtime_py.info import ModelInfo
+from runtime_py.model import Model
 from runtime_py.tokenization import Encoded
 
 class Sums:  # a backend that answers at once, as one that awaits a worker would later

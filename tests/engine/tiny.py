@@ -19,7 +19,8 @@ from runtime_py.errors import OutOfMemory
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqStatus, Step, StepResult
 from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.executors.weights import MemoryWeights
-from runtime_py.model import Model, ModelInfo
+from runtime_py.info import ModelInfo
+from runtime_py.model import Model
 from runtime_py.program import (
     Activation,
     Op,

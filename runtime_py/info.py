@@ -1,0 +1,40 @@
+"""The facts about a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, and on what it runs.
+
+    Attributes:
+        id: name of the model.
+        dimensions: columns of a vector.
+        normalized: vectors have length 1.
+        max_tokens: longest text in tokens, special tokens included; more is truncated.
+        include_prompt: pooling counts the prompt's tokens.
+        prompts: prompt name -> text.
+        default_prompt_name: the prompt used when a call names none.
+        quantization: name of the weights' scheme.
+        executor: name of the backend.
+        variant: its build, where it has several.
+        threads: its threads.
+        max_step_tokens, max_step_seqs: what one step holds.
+    """
+
+    id: str
+    dimensions: int
+    normalized: bool
+    max_tokens: int
+    include_prompt: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    quantization: str = "f32"
+    executor: str = ""
+    variant: str | None = None
+    threads: int = 1
+    max_step_tokens: int = 0
+    max_step_seqs: int = 0

@@ -1,0 +1,104 @@
+"""Checking the options of a call against the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runtime_py.batching import TrafficClass
+from runtime_py.errors import InvalidInput, InvalidType
+from runtime_py.info import ModelInfo
+from runtime_py.results import DType, VectorFormat
+
+Truncate = Literal["end", "error"]
+Traffic = Literal["latency", "throughput"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """What a call asks for, checked.
+
+    Attributes:
+        prompt: text put before every input.
+        exclude_prompt: pooling leaves the prompt's tokens out.
+    """
+
+    prompt: str
+    exclude_prompt: bool
+    truncate: Truncate
+    traffic: TrafficClass
+    deadline_ns: int
+
+
+def encode_options(
+    info: ModelInfo,
+    prompt_name: str | None,
+    prompt: str | None,
+    truncate: Truncate,
+    traffic: Traffic,
+    deadline_ns: int,
+) -> EncodeOptions:
+    """What `EncodeOptions` a call's options mean for this model.
+
+    Raises:
+        InvalidInput, InvalidType: an option is outside its range; the message names it.
+    """
+    _check_choice("truncate", truncate, ("end", "error"))
+    _check_choice("traffic", traffic, ("latency", "throughput"))
+    return EncodeOptions(
+        _prompt(info, prompt_name, prompt),
+        not info.include_prompt,
+        truncate,
+        TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT,
+        deadline_ns,
+    )
+
+
+def vector_format(
+    info: ModelInfo, dimensions: int | None, normalize: bool | None, dtype: DType
+) -> VectorFormat:
+    """What `VectorFormat` a call's options mean for this model.
+
+    Raises:
+        InvalidInput, InvalidType: an option is outside its range; the message names it.
+    """
+    width = info.dimensions
+    _check_choice("dtype", dtype, ("float32", "float16"))
+    if dimensions is None:
+        dimensions = width
+    elif isinstance(dimensions, bool) or not isinstance(dimensions, int):
+        raise InvalidType(f"dimensions is {type(dimensions).__name__}, expected int")
+    elif not 1 <= dimensions <= width:
+        raise InvalidInput(f"dimensions is {dimensions}, expected 1 to {width}")
+    if normalize is False and info.normalized:
+        raise InvalidInput(
+            "normalize is False, but the model's own last step normalises; "
+            "export it without that step"
+        )
+    cut = info.normalized and dimensions < width
+    again = cut or (bool(normalize) and not info.normalized)
+    return VectorFormat(width, dimensions, again, dtype)
+
+
+def _prompt(info: ModelInfo, name: str | None, prompt: str | None) -> str:
+    if prompt is not None:
+        if name is not None:
+            raise InvalidInput("prompt and prompt_name are both set, expected one of them")
+        if not isinstance(prompt, str):
+            raise InvalidType(f"prompt is {type(prompt).__name__}, expected str")
+        return prompt
+    if name is None:
+        name = info.default_prompt_name
+        if name is None:
+            return ""
+    if name not in info.prompts:
+        raise InvalidInput(
+            f"prompt_name is {name!r}, the model has {sorted(info.prompts)}; "
+            "pass the text itself as prompt="
+        )
+    return info.prompts[name]
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{name} is {value!r}, expected one of {list(choices)}")
