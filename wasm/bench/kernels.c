@@ -90,7 +90,7 @@ V_EXPORT(v_bench_kernel) void v_bench_kernel(uint32_t kernel) {
 
 /* An activation over the M x N results. */
 V_EXPORT(v_bench_activation) void v_bench_activation(uint32_t kind) {
-  for (uint32_t i = 0; i < M; i++) v_activate((v_activation)kind, rows + i * K, K);
+  for (uint32_t i = 0; i < M; i++) v_activate((v_activation)kind, rows + i * K, out + i * N, K);
 }
 V_EXPORT(v_bench_quantize) void v_bench_quantize(void) {
   for (uint32_t r = 0; r < M; r++) {

@@ -46,13 +46,13 @@ static inline v128_t relu_squared(v128_t x) {
 #define APPLY(expression)                  \
   V_FOR_COLUMNS(i, lanes, n) {             \
     v128_t v = v_at(x + i, lanes);         \
-    v_put(x + i, expression, lanes);       \
+    v_put(to + i, expression, lanes);      \
   }                                        \
   return
 
-void v_activate(v_activation kind, float *x, uint32_t n) {
+void v_activate(v_activation kind, const float *x, float *to, uint32_t n) {
   switch (kind) {
-    case V_ACTIVATION_NONE: return;
+    case V_ACTIVATION_NONE: APPLY(v);
     case V_ACTIVATION_GELU: APPLY(v_gelu(v));
     case V_ACTIVATION_GELU_TANH: APPLY(gelu_tanh(v));
     case V_ACTIVATION_QUICK_GELU: APPLY(v_mul(v, v_sigmoid(v_mul(v, V_F32(1.702f)))));

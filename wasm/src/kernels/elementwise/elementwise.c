@@ -10,7 +10,7 @@ void v_unary_run(v_task *t, uint32_t tile) {
     const float *x = v_in(t, V_UNARY_X) + (size_t)r * width;
     float *y = v_slot(t, t->op->out) + (size_t)r * width;
     V_FOR_COLUMNS(i, lanes, width) { v_put(y + i, v_mul(v_at(x + i, lanes), alpha), lanes); }
-    v_activate((v_activation)t->op->uints[V_UNARY_ACTIVATION], y, width);
+    v_activate((v_activation)t->op->uints[V_UNARY_ACTIVATION], y, y, width);
   }
 }
 

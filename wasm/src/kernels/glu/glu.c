@@ -23,8 +23,7 @@ void v_glu_run(v_task *t, uint32_t tile) {
     float *out = v_slot(t, op->out) + (size_t)r * width;
     for (uint32_t from = 0; from < width; from += COLUMNS) {
       const uint32_t n = v_min_u32(COLUMNS, width - from);
-      v_copy_floats(activated, gate + from, n);
-      v_activate((v_activation)op->uints[V_GLU_ACTIVATION], activated, n);
+      v_activate((v_activation)op->uints[V_GLU_ACTIVATION], gate + from, activated, n);
       V_FOR_COLUMNS(i, lanes, n) {
         v_put(out + from + i, v_mul(v_load(activated + i), v_at(up + from + i, lanes)), lanes);
       }

@@ -133,16 +133,20 @@ static void multiply(const v_linear_scratch_parts *s, const v_weight *w, uint32_
 /* One row of the buffer: + bias, activation, + residual, store. */
 static void finish_row(const v_task *t, float *x, const float *bias, const float *residual,
                        float *out, uint32_t n) {
-  if (bias) {
-    V_FOR_COLUMNS(i, lanes, n) { v_store(x + i, v_add(v_load(x + i), v_at(bias + i, lanes))); }
-  }
-  v_activate((v_activation)t->op->uints[V_LINEAR_ACTIVATION], x, n);
-  if (residual) {
-    V_FOR_COLUMNS(i, lanes, n) {
-      v_put(out + i, v_add(v_load(x + i), v_at(residual + i, lanes)), lanes);
+  const v_activation activation = (v_activation)t->op->uints[V_LINEAR_ACTIVATION];
+  if (activation != V_ACTIVATION_NONE) {
+    if (bias) {
+      V_FOR_COLUMNS(i, lanes, n) { v_store(x + i, v_add(v_load(x + i), v_at(bias + i, lanes))); }
+      bias = NULL;
     }
-  } else {
-    v_copy_floats(out, x, n);
+    v_activate(activation, x, residual ? x : out, n);
+    if (!residual) return;
+  }
+  V_FOR_COLUMNS(i, lanes, n) {
+    v128_t y = v_load(x + i);
+    if (bias) y = v_add(y, v_at(bias + i, lanes));
+    if (residual) y = v_add(y, v_at(residual + i, lanes));
+    v_put(out + i, y, lanes);
   }
 }
 
