@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 from runtime_py.errors import Aborted, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Step, StepResult
 from runtime_py.executors.check import Bounds, check_step
+from runtime_py.executors.completion import Done, complete
 
 
 class SerialExecutor:
@@ -49,7 +49,7 @@ class SerialExecutor:
         check_step(self._bounds, self._limits, step)
         return self._exclusive(step)
 
-    def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
+    def submit(self, step: Step, done: Done) -> None:
         """Start ``step``; ``done`` gets its result or its error, once, on another thread.
 
         Raises:
@@ -87,15 +87,12 @@ class SerialExecutor:
                 raise self._closed_error()
             return self._execute(step)
 
-    def _answer(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
-        result: StepResult | BaseException
-        try:
-            result = self._exclusive(step, submitted=True)
-        except BaseException as error:  # whatever it is, its owner is waiting for it
-            result = error
+    def _answer(self, step: Step, done: Done) -> None:
+        complete(done, lambda: self._exclusive(step, submitted=True), self._step_over)
+
+    def _step_over(self) -> None:
         with self._state:
             self._in_flight -= 1
-        done(result)
 
     def _closed_error(self) -> Aborted:
         return Aborted(f"the {self.name} executor is closed; load the model again")

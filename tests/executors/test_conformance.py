@@ -194,6 +194,29 @@ def test_one_submit_too_many_is_refused(fresh: ModelExecutor) -> None:
     assert len(finished) == most
 
 
+def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    fresh: ModelExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(result: StepResult | BaseException) -> None:
+        raise LookupError("the caller's own mistake")
+
+    for _ in range(3):
+        fresh.submit(step(2), bad)
+        done = Done()
+        while True:
+            try:
+                fresh.submit(step(3), done)
+                break
+            except InvalidInput:  # the first step is still in flight
+                fresh.run(step(1))
+        assert done.get().statuses == b"\0"
+    fresh.close()
+    assert len(caplog.records) == 3
+    assert all(
+        "the caller's own mistake" in str(r.exc_info[1]) for r in caplog.records if r.exc_info
+    )
+
+
 def test_close_is_idempotent_and_final(fresh: ModelExecutor) -> None:
     fresh.run(step(2))
     fresh.close()

@@ -25,11 +25,12 @@ from runtime_py.errors import (
     OutOfMemory,
 )
 from runtime_py.executors.base import Step
+from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.executors.wasmtime import WasmtimeExecutor, modules
 from runtime_py.executors.wasmtime.calls import Instance
 from runtime_py.executors.wasmtime.loader import allocate, load, make_memory
-from runtime_py.executors.weights import RowRange
-from runtime_py.program import Program, TensorFormat
+from runtime_py.executors.weights import RowRange, WeightSource
+from runtime_py.program import OpKind, Program, TensorFormat
 from tests.ops.cases import make_step, normal
 from tests.ops.cases.builder import Builder
 from tests.ops.cases.encoder import encoder, weights_of
@@ -217,13 +218,49 @@ def test_M3_a_model_above_2_gib_computes_the_same(build: str) -> None:
     model.close()
 
 
+class Pieces:
+    """A source that gives ranges of its own size, whatever it is asked for."""
+
+    def __init__(self, inner: WeightSource, max_bytes: int) -> None:
+        self.inner, self.max_bytes = inner, max_bytes
+
+    def iter_rows(self, tensor: int, max_bytes: int) -> Iterator[RowRange]:
+        return self.inner.iter_rows(tensor, self.max_bytes)
+
+
+@pytest.mark.parametrize("fmt", list(TensorFormat), ids=lambda f: f.name)
+def test_weights_arrive_in_ranges_of_any_size(fmt: TensorFormat) -> None:
+    """Eight rows at a time, in 1 MiB, and a whole tensor larger than the staging buffer."""
+    b = Builder(3)
+    x = b.input(normal(1, 3, 1200))
+    if fmt is TensorFormat.I8R:
+        table = b.tensor(normal(2, 3000, 1200), fmt)
+        b.vocab_size, b.ops = 3000, []
+        out = b.add(OpKind.EMBED, x, table=table, scale=1.0)
+    else:
+        weight = b.tensor(normal(2, 3003, 1200) / 35, fmt)
+        out = b.add(OpKind.LINEAR, b.tokens(3003), x=x, weight=weight)
+    program = b.program(out)
+    outputs = set()
+    for size in (1, 1 << 20, 1 << 30):
+        model = WasmtimeExecutor.from_weights(
+            program, Pieces(weights_of(program, b.parts), size), max_tokens=3, max_seqs=1
+        )
+        outputs.add(bytes(model.run(make_step([3])).output))
+        model.close()
+    assert len(outputs) == 1
+    wanted = ReferenceExecutor.from_weights(program, weights_of(program, b.parts))
+    got = np.frombuffer(outputs.pop(), np.float32).reshape(3, -1)
+    np.testing.assert_allclose(got, np.asarray(wanted.run(make_step([3])).output), atol=1e-4)
+
+
 def test_loading_needs_one_copy_of_the_weights() -> None:
     """Beside weights and arena the memory holds a staging buffer and little else."""
     b = Builder(1000)
     x = b.input(normal(1, 1000, 512))
     for i in range(8):
         w = b.tensor(normal(2 + i, 512, 512) / 23, TensorFormat.I8B32)
-        x = b.add(3, b.tokens(512), x=x, weight=w)
+        x = b.add(OpKind.LINEAR, b.tokens(512), x=x, weight=w)
     program = b.program(x)
     stored = sum(a.nbytes for a in b.parts.values())
     model = WasmtimeExecutor.from_weights(

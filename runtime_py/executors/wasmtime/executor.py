@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Lock
@@ -12,6 +11,7 @@ from threading import Lock
 from runtime_py.errors import Aborted, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Step, StepResult
 from runtime_py.executors.check import check_counts, check_rows, check_step
+from runtime_py.executors.completion import Done, complete
 from runtime_py.executors.wasmtime.device import Device
 from runtime_py.executors.wasmtime.modules import Variant
 from runtime_py.executors.weights import WeightSource
@@ -106,7 +106,7 @@ class WasmtimeExecutor:
         # Ids, rows and positions are checked by the module, faster than here.
         return self._device.run(step, rows)
 
-    def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
+    def submit(self, step: Step, done: Done) -> None:
         """Start ``step``; ``done`` gets its result or its error, once, on another thread.
 
         Raises:
@@ -142,14 +142,9 @@ class WasmtimeExecutor:
             leaders.shutdown(wait=True)
         self._finalizer()
 
-    def _answer(
-        self, step: Step, rows: array[int], done: Callable[[StepResult | BaseException], None]
-    ) -> None:
-        result: StepResult | BaseException
-        try:
-            result = self._device.run(step, rows)
-        except BaseException as error:  # whatever it is, its owner is waiting for it
-            result = error
+    def _answer(self, step: Step, rows: array[int], done: Done) -> None:
+        complete(done, lambda: self._device.run(step, rows), self._step_over)
+
+    def _step_over(self) -> None:
         with self._lock:
             self._in_flight -= 1
-        done(result)
