@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from runtime_py.batching import (
@@ -34,6 +33,7 @@ from runtime_py.batching import (
     TrafficClass,
 )
 from runtime_py.engine.request import EncodeRequest, error_of
+from runtime_py.engine.room import Room
 from runtime_py.engine.stats import EngineStats
 from runtime_py.errors import Aborted, DeviceLost, OutOfMemory, VoleryError
 from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
@@ -84,7 +84,7 @@ class Engine:
         self._wake_handle: asyncio.TimerHandle | None = None
         self._wake_ns = -1
         self._device_ns = 0
-        self._room: deque[tuple[asyncio.Future[None], int, TrafficClass]] = deque()
+        self._room = Room(self._has_room)
         self._quiet: list[asyncio.Future[None]] = []
         self._lost: BaseException | None = None
         self._broken: Exception | None = None
@@ -165,18 +165,7 @@ class Engine:
         Raises:
             Aborted: the engine was closed meanwhile.
         """
-        while not (self._close_task or self._broken or self._has_room(num_seqs, traffic)):
-            future = self._loop.create_future()
-            waiter = (future, num_seqs, traffic)
-            self._room.append(waiter)
-            try:
-                await future
-            except asyncio.CancelledError:
-                if waiter in self._room:
-                    self._room.remove(waiter)
-                else:
-                    self._wake_waiters()  # it had its turn and will not use it
-                raise
+        await self._room.wait(num_seqs, traffic)
         if self._close_task is not None:
             raise Aborted("the model is closed; load it again")
 
@@ -201,7 +190,7 @@ class Engine:
         """
         if self._close_task is None:
             self._close_task = self._loop.create_task(self._close(drain))
-            self._wake_waiters()
+            self._room.end()
         await asyncio.shield(self._close_task)
 
     async def _close(self, drain: bool) -> None:
@@ -278,7 +267,12 @@ class Engine:
             if isinstance(event, StepCompleted):
                 self._results.pop(event.step_id, None)
                 self._steps.pop(event.step_id, None)
-        self._wake_waiters()
+        self._room.wake()
+        if not (self._requests or self._steps or self._events):
+            for quiet in self._quiet:
+                if not quiet.done():
+                    quiet.set_result(None)
+            self._quiet.clear()
 
     def _advance(self, events: list[Event]) -> None:
         """Let the core decide, and carry its decisions out."""
@@ -302,6 +296,7 @@ class Engine:
                 request.future.exception()
         self._requests.clear()
         self._set_timer(-1)
+        self._room.end()
         self._loop.call_exception_handler(
             {"message": "the engine cannot go on", "exception": error}
         )
@@ -382,27 +377,9 @@ class Engine:
             delay = max(wake_ns - self._clock(), 0) / 1e9
             self._wake_handle = self._loop.call_later(delay, self._wake)
 
-    # --- waiters
-
     def _has_room(self, num_seqs: int, traffic: TrafficClass) -> bool:
-        pending = sum([len(e.num_tokens) for e in self._events if isinstance(e, RequestArrived)])
-        return self._lane.queue.of(traffic).has_room(num_seqs + pending)
-
-    def _wake_waiters(self) -> None:
-        while self._room:
-            future, num_seqs, traffic = self._room[0]
-            ended = self._close_task is not None or self._broken is not None
-            if not ended and not self._has_room(num_seqs, traffic):
-                break
-            self._room.popleft()
-            if not future.done():
-                future.set_result(None)
-                if not ended:
-                    break  # it submits in its turn; the flush after that wakes the next
-        if self._quiet and not (self._requests or self._steps or self._events):
-            for quiet in self._quiet:
-                quiet.set_result(None)
-            self._quiet.clear()
+        coming = [len(e.num_tokens) for e in self._events if isinstance(e, RequestArrived)]
+        return self._lane.queue.of(traffic).has_room(num_seqs + sum(coming))
 
 
 def _broken_error(error: Exception) -> VoleryError:
