@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime_py.errors import InvalidInput
-from toolchain.embedding import readers
+from toolchain.embedding import lines
 from toolchain.embedding.readers import records
 from toolchain.embedding.settings import InputFormat
 
@@ -47,10 +47,10 @@ def test_row_i_is_line_i(raw: bytes, expected: list[str]) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))))
-def test_any_lines_read_back(lines: list[str]) -> None:
-    raw = "".join(line + "\n" for line in lines).encode()
+def test_any_lines_read_back(values: list[str]) -> None:
+    raw = "".join(line + "\n" for line in values).encode()
     if not raw.startswith(b"\xef\xbb\xbf"):
-        assert texts(raw, LINES) == lines
+        assert texts(raw, LINES) == values
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
@@ -139,10 +139,21 @@ def test_a_fault_comes_after_the_rows_before_it() -> None:
 
 
 def test_a_line_that_would_not_fit_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
     assert texts(b"x" * 999 + b"\n", LINES) == ["x" * 999]
     with pytest.raises(InvalidInput, match="line 2: the line has more than 1000 bytes"):
         read(b"ok\n" + b"x" * 100_000, LINES)
+
+
+@given(st.binary(max_size=60), st.integers(1, 9))
+def test_reads_of_any_size_give_the_same_lines(raw: bytes, size: int) -> None:
+    class Trickle(io.BytesIO):
+        def read(self, _: int | None = -1, /) -> bytes:
+            return super().read(size)
+
+    ascii_only = raw.translate(bytes(b % 128 for b in range(256)))
+    found = [r.text for r in records(Trickle(ascii_only), "input", LINES, None, None)]
+    assert found == texts(ascii_only, LINES)
 
 
 def test_progress_counts_bytes() -> None:

@@ -21,6 +21,7 @@ from toolchain.embedding.settings import Settings
 from toolchain.embedding.writers import RowWriter, Vectors, writer_for
 
 APPEND_ROWS = 256
+APPEND_SECONDS = 0.25
 CHECKPOINT_SECONDS = 2.0
 
 
@@ -100,7 +101,7 @@ class EmbedJob:
         self._rows = self._resumed = self._tokens = self._truncated = self._input_bytes = 0
         self._pending: list[tuple[Record, Embedded]] = []
         self._input_error: Exception | None = None
-        self._checkpoint_at = 0.0
+        self._checkpoint_at = self._append_at = 0.0
 
     @property
     def rows(self) -> int:
@@ -193,9 +194,11 @@ class EmbedJob:
             if result is None:
                 return
             self._pending.append((waiting.popleft(), result))
-            due = self._clock() >= self._checkpoint_at
-            if due or len(self._pending) >= APPEND_ROWS:
+            now = self._clock()
+            due = now >= self._checkpoint_at
+            if due or now >= self._append_at or len(self._pending) >= APPEND_ROWS:
                 self._append(writer)
+                self._append_at = now + APPEND_SECONDS
             if due and self._resumable:
                 await asyncio.to_thread(self._checkpoint, writer)
             if due:

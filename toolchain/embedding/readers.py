@@ -10,18 +10,14 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from runtime_py.errors import InvalidInput
+from toolchain.embedding.lines import MAX_LINE_BYTES, Lines, RawSource
 from toolchain.embedding.settings import InputFormat
-
-MAX_LINE_BYTES = 64 << 20
-_BOM_8 = b"\xef\xbb\xbf"
-_BOMS_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Record(NamedTuple):
@@ -53,7 +49,7 @@ def open_records(
             format or is not UTF-8, by its number.
     """
     try:
-        source = path.open("rb", buffering=1 << 20)
+        source = path.open("rb", buffering=0)
     except OSError as e:
         raise InvalidInput(f"cannot read {path}: {e.strerror}; expected a file of texts") from None
     with source:
@@ -61,14 +57,15 @@ def open_records(
 
 
 def stdin_records(fmt: InputFormat, field: str | None, id_field: str | None) -> Iterator[Record]:
-    return records(sys.stdin.buffer, "standard input", fmt, field, id_field)
+    source = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  (file 0 is not ours to close)
+    return records(source, "standard input", fmt, field, id_field)
 
 
 def records(
-    source: BinaryIO, name: str, fmt: InputFormat, field: str | None, id_field: str | None
+    source: RawSource, name: str, fmt: InputFormat, field: str | None, id_field: str | None
 ) -> Iterator[Record]:
     """Parse ``source``; ``name`` is what errors call it."""
-    lines = _Lines(source, name)
+    lines = Lines(source, name)
     match fmt:
         case InputFormat.LINES:
             if field or id_field:
@@ -85,37 +82,7 @@ def records(
             return _csv(lines, field, id_field, "\t")
 
 
-class _Lines:
-    """Decoded lines with their ends, and where reading stands."""
-
-    def __init__(self, source: BinaryIO, name: str) -> None:
-        self._source, self.name = source, name
-        self.number = 0
-        self.bytes_read = 0
-
-    def fail(self, what: str, line: int | None = None) -> InvalidInput:
-        return InvalidInput(f"{self.name}, line {line or self.number}: {what}")
-
-    def __iter__(self) -> Iterator[str]:
-        while raw := self._source.readline(MAX_LINE_BYTES + 1):
-            self.number += 1
-            self.bytes_read += len(raw)
-            if len(raw) > MAX_LINE_BYTES:
-                raise self.fail(f"the line has more than {MAX_LINE_BYTES} bytes; split the text")
-            if self.number == 1:
-                raw = raw.removeprefix(_BOM_8)
-                if raw.startswith(_BOMS_16):
-                    raise self.fail("the file is UTF-16, expected UTF-8; convert it first")
-            try:
-                yield raw.decode()
-            except UnicodeDecodeError as e:
-                raise self.fail(
-                    f"byte {raw[e.start]:#04x} at offset {e.start} of the line is not UTF-8; "
-                    "convert the file to UTF-8"
-                ) from None
-
-
-def _plain(lines: _Lines) -> Iterator[Record]:
+def _plain(lines: Lines) -> Iterator[Record]:
     for row, line in enumerate(lines):
         text = line.removesuffix("\n").removesuffix("\r")
         yield Record(row, lines.number, row, text, lines.bytes_read)
@@ -126,7 +93,7 @@ def _suggest(wanted: str, known: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _jsonl(lines: _Lines, field: str | None, id_field: str | None) -> Iterator[Record]:
+def _jsonl(lines: Lines, field: str | None, id_field: str | None) -> Iterator[Record]:
     row = 0
     for line in lines:
         if line.isspace():
@@ -166,7 +133,7 @@ def _json_type(value: Any) -> str:
     return names.get(type(value), "a string" if isinstance(value, str) else "a number")
 
 
-def _lookup(value: Any, path: str, lines: _Lines) -> Any:
+def _lookup(value: Any, path: str, lines: Lines) -> Any:
     """``value[path]``: the whole path as one key if there is such a key, else its dotted parts."""
     if not isinstance(value, dict):
         raise lines.fail(f"found {_json_type(value)}, expected an object with field {path!r}")
@@ -187,7 +154,7 @@ def _lookup(value: Any, path: str, lines: _Lines) -> Any:
 
 
 def _csv(
-    lines: _Lines, column: str | None, id_column: str | None, delimiter: str
+    lines: Lines, column: str | None, id_column: str | None, delimiter: str
 ) -> Iterator[Record]:
     csv.field_size_limit(MAX_LINE_BYTES)
     table = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -219,7 +186,7 @@ def _csv(
         row += 1
 
 
-def _column_finder(header: list[str], lines: _Lines) -> Callable[[str], int]:
+def _column_finder(header: list[str], lines: Lines) -> Callable[[str], int]:
     def find(name: str) -> int:
         if header.count(name) == 1:
             return header.index(name)
@@ -233,7 +200,7 @@ def _column_finder(header: list[str], lines: _Lines) -> Callable[[str], int]:
     return find
 
 
-def _default_column(header: list[str], lines: _Lines) -> int:
+def _default_column(header: list[str], lines: Lines) -> int:
     if len(header) == 1:
         return 0
     if header.count("text") == 1:
