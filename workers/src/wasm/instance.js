@@ -6,7 +6,8 @@ import { featuresOf } from "./variants.js";
 /** @typedef {import("./abi.js").Exports} Exports */
 
 const PAGE_BYTES = 65536;
-const MAX_PAGES = 65536;
+// The builds stop a page short of 4 GiB, so that no end of a buffer wraps to 0.
+const MAX_PAGES = 65535;
 const FIRST_MAX_PAGES = 1024;
 
 /**
