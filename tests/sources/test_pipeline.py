@@ -202,7 +202,7 @@ def test_damaged_head_files(copy: Path) -> None:
     with pytest.raises(ArtifactCorrupt, match="not valid JSON"):
         read_pipeline(resolve(str(folder)))
     (folder / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(ArtifactMissing, match="config.json does not exist"):
+    with pytest.raises(ArtifactMissing, match=r"config\.json does not exist"):
         read_pipeline(resolve(str(folder)))
 
 

@@ -159,7 +159,7 @@ def test_damaged_directories(tmp_path: Path) -> None:
     with pytest.raises(ArtifactCorrupt, match="holds a list"):
         resolve(str(folder))
     (folder / "config.json").unlink()
-    with pytest.raises(ArtifactMissing, match="config.json does not exist"):
+    with pytest.raises(ArtifactMissing, match=r"config\.json does not exist"):
         resolve(str(folder))
     (folder / "config.json").write_text('{"model_type": "bert"}')
     (folder / "model.safetensors").unlink()

@@ -14,6 +14,9 @@ from toolchain.lowering.rules.registry import rule
 from toolchain.lowering.rules.shapes import gather_features
 from toolchain.lowering.values import Data, View
 
+_ENOUGH_TO_TELL = 8
+"""Positions that show whether a tensor depends on them, where no limit is known."""
+
 
 @rule("Gather")
 def gather(ctx: Context, node: GraphNode) -> Data:
@@ -61,7 +64,7 @@ def embed(ctx: Context, table: str, axes: Axes) -> View:
 
 def add_structural(ctx: Context, view: View, name: str) -> View:
     """``view`` plus a structural tensor: positions, token types, or a constant row."""
-    rows = ctx.per_position(name, view.axes, ctx.max_positions or ctx.long_length)
+    rows = ctx.per_position(name, view.axes, ctx.max_positions or _ENOUGH_TO_TELL)
     hint = table_behind(ctx, name)
     if np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)):
         return add_row(ctx, view, rows[0], hint)
