@@ -51,13 +51,16 @@ def embed(
         InputFormat | None, typer.Option(help="Of the input; by its extension if not given.")
     ] = None,
     field: Annotated[
-        str | None, typer.Option(help="JSONL: where the text is, as in `doc.body` [text].")
+        str | None,
+        typer.Option(help="JSONL: where the text is, as in `doc.body` (if not given: text)."),
     ] = None,
     column: Annotated[
-        str | None, typer.Option(help="CSV, TSV: the column that holds the text [text].")
+        str | None,
+        typer.Option(help="CSV, TSV: the column that holds the text (if not given: text)."),
     ] = None,
     id: Annotated[
-        str | None, typer.Option(help="Field or column to keep as the row's id [its number].")
+        str | None,
+        typer.Option(help="Field or column to keep as the row's id (if not given: its number)."),
     ] = None,
     output_format: Annotated[
         OutputFormat | None, typer.Option(help="Of the output; by its extension if not given.")
@@ -79,7 +82,8 @@ def embed(
         int, typer.Option(min=1, max=8192, help="Most texts in flight.")
     ] = 1024,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Of the backend [the cores, at most 8].")
+        int | None,
+        typer.Option(min=1, max=256, help="Of the backend (if not given: the cores, at most 8)."),
     ] = None,
     executor: Annotated[_Executor, typer.Option(help="The backend.")] = _Executor.auto,
     resume: Annotated[
