@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from runtime_py._compat import Worker, default_threads
 from runtime_py.batching import SchedulerConfig, TraceRecorder
 from runtime_py.engine import Engine, cost_profile
-from runtime_py.errors import ArtifactUnsupported, InvalidInput, InvalidType
+from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported, InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
 from runtime_py.info import ModelInfo
 from runtime_py.model import Model
@@ -46,7 +46,8 @@ async def load(
     Args:
         source: folder of an artifact that ``toolchain export`` wrote.
         executor: the backend; ``"auto"`` is ``"wasmtime"``, ``"reference"`` is numpy in
-            float64. An executor made by the caller is used, and closed with the model.
+            float64. An executor made by the caller is used, and closed with the model
+            (not when loading fails).
         threads: threads of the backend; None = the usable cores, at most 8.
         config: knobs of the scheduler.
         trace: record every scheduling decision, to this file or recorder.
@@ -68,35 +69,44 @@ async def load(
     threads = default_threads() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= _MAX_THREADS:
         raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
+    recorder, close_trace = _open_trace(trace)
+    try:
+        artifact, backend, words = await _prepared(path, executor, threads, tokenizer, verify)
+    except BaseException:
+        close_trace()
+        raise
+    profile = artifact.manifest.cost_profile
+    engine = Engine(
+        backend,
+        artifact.program.output.width,
+        config=config,
+        profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
+        recorder=recorder,
+        clock=clock,
+    )
+    return Model(engine, words, _info(artifact.manifest, backend), on_close=close_trace)
+
+
+async def _prepared(
+    path: str,
+    executor: ExecutorName | ModelExecutor,
+    threads: int,
+    tokenizer: Tokenizer | None,
+    verify: bool,
+) -> tuple[Artifact, ModelExecutor, Tokenizer]:
+    """`_prepare`, off the loop; when cancelled, what the thread still makes is closed."""
     worker = Worker()
     prepared = asyncio.ensure_future(
         worker.run(_prepare, path, executor, threads, tokenizer, verify)
     )
     try:
-        artifact, backend, words = await asyncio.shield(prepared)
+        return await asyncio.shield(prepared)
     except asyncio.CancelledError:
-        prepared.add_done_callback(_discard)  # a thread cannot be cancelled
-        worker.close()
+        if not isinstance(executor, ModelExecutor):
+            prepared.add_done_callback(_discard)
         raise
-    except BaseException:
-        worker.close(wait=True)
-        raise
-    worker.close(wait=True)
-    try:
-        recorder, on_close = _open_trace(trace)
-        profile = artifact.manifest.cost_profile
-        engine = Engine(
-            backend,
-            artifact.program.output.width,
-            config=config,
-            profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
-            recorder=recorder,
-            clock=clock,
-        )
-    except BaseException:
-        backend.close()
-        raise
-    return Model(engine, words, _info(artifact.manifest, backend), on_close=on_close)
+    finally:
+        worker.close(wait=prepared.done())
 
 
 def check_goldens(artifact: Artifact, executor: ModelExecutor) -> float:
@@ -142,13 +152,19 @@ def _prepare(
             f"the artifact's tasks are {list(manifest.tasks)}, expected 'embed' among them"
         )
     if tokenizer is None:
-        text = artifact.path("tokenizer.json").read_text(encoding="utf-8")
+        try:
+            text = artifact.path("tokenizer.json").read_text(encoding="utf-8")
+        except UnicodeDecodeError as e:
+            raise ArtifactCorrupt(
+                f"tokenizer.json is not UTF-8 at byte {e.start}; export the model again"
+            ) from None
         tokenizer = HFTokenizer(text, manifest.limits.max_tokens)
     backend = _executor(executor, artifact, program, threads)
     try:
         check_goldens(artifact, backend)
     except BaseException:
-        backend.close()
+        if backend is not executor:
+            backend.close()
         raise
     return artifact, backend, tokenizer
 
@@ -201,10 +217,16 @@ def _not_installed(name: str, error: ImportError) -> InvalidInput:
 
 def _open_trace(
     trace: str | os.PathLike[str] | TraceRecorder | None,
-) -> tuple[TraceRecorder | None, Callable[[], object] | None]:
+) -> tuple[TraceRecorder | None, Callable[[], object]]:
+    """The recorder, and what to call when the model is closed."""
     if trace is None or isinstance(trace, TraceRecorder):
-        return trace, None
-    file = open(trace, "w", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed with the model)
+        return trace, lambda: None
+    try:
+        file = open(trace, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+    except OSError as e:
+        raise InvalidInput(
+            f"the trace {os.fspath(trace)!r} cannot be written ({e.strerror}); choose another file"
+        ) from None
     return TraceRecorder(file.write), file.close
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import runtime_py as rt
+from runtime_py import loading
 from runtime_py.batching import TraceRecorder, replay
 from tests.engine.tiny import WIDTH, Gate, ids_of, run, truth, write_artifact
 
@@ -61,7 +62,8 @@ def test_E10_E13_goldens_that_miss_refuse_the_backend(tmp_path: Path) -> None:
         for executor in ("wasmtime", "reference", gate):
             with pytest.raises(rt.ArtifactCorrupt, match="cosine"):
                 await rt.load(folder, executor=executor)  # type: ignore[arg-type]
-        assert gate.closed == 1
+        assert gate.closed == 0  # it still belongs to the caller
+        gate.close()
 
     run(test)
 
@@ -93,6 +95,52 @@ def test_arguments_outside_their_range(artifact: Path) -> None:
                 await rt.load(artifact, threads=threads)  # type: ignore[arg-type]
         with pytest.raises(rt.InvalidType, match="'tpu'"):
             await rt.load(artifact, executor="tpu")  # type: ignore[arg-type]
+
+    run(test)
+
+
+def test_a_file_that_is_no_tokenizer_is_typed(tmp_path: Path) -> None:
+    folder = write_artifact(tmp_path / "m", tokenizer=b"\xff\xfe{}")
+
+    async def test() -> None:
+        with pytest.raises(rt.ArtifactCorrupt, match=r"tokenizer\.json"):
+            await rt.load(folder)
+
+    run(test)
+
+
+def test_a_trace_that_cannot_be_opened_is_typed(artifact: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        with pytest.raises(rt.InvalidInput, match="cannot be written"):
+            await rt.load(artifact, trace=tmp_path / "no" / "such" / "folder.jsonl")
+
+    run(test)
+
+
+def test_cancelled_loading_closes_what_it_made(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Gate] = []
+    started, go_on = threading.Event(), threading.Event()
+
+    def build(*args: object) -> Gate:
+        started.set()
+        go_on.wait(30)
+        made.append(Gate())
+        return made[0]
+
+    monkeypatch.setattr(loading, "_executor", build)
+
+    async def test() -> None:
+        task = asyncio.create_task(rt.load(artifact))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        while not (made and made[0].closed):
+            await asyncio.sleep(0.001)
 
     run(test)
 

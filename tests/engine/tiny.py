@@ -226,12 +226,14 @@ def too_large(limit: int) -> Callable[[Step], BaseException | None]:
     return fault
 
 
-def write_artifact(folder: Path, *, golden_shift: float = 0.0, **embedding: Any) -> Path:
+def write_artifact(
+    folder: Path, *, golden_shift: float = 0.0, tokenizer: bytes | None = None, **embedding: Any
+) -> Path:
     """The tiny model as an artifact; ``golden_shift`` falsifies its goldens."""
     folder.mkdir(parents=True, exist_ok=True)
     p = program()
     (folder / "program.bin").write_bytes(p.encode())
-    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (folder / "tokenizer.json").write_bytes(tokenizer or tokenizer_json().encode())
     save_file(arrays(), folder / "weights-00001-of-00001.safetensors")
     cases = []
     for text in ("hello", "", "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 4 5"):
