@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from runtime_py.program import Activation, BinaryOp, OpKind
 from toolchain.lowering.activations import recognise
+from toolchain.lowering.columns import select
 from toolchain.lowering.errors import NotLowered
 from toolchain.lowering.graph import Graph, GraphNode
 from toolchain.lowering.ir import Ir, Weight
@@ -104,8 +105,6 @@ class Context:
 
     def dense(self, view: View) -> int:
         """A value whose columns are exactly the features of ``view``, in order."""
-        from toolchain.lowering.columns import select
-
         return select(self.ir, view.value, view.cols, view.coef)
 
     def add_constant(self, view: View, row: Floats, hint: str) -> View:

@@ -19,6 +19,7 @@ from toolchain.export.repair import repair
 Array = NDArray[Any]
 
 _OUTPUT_NAMES = ("last_hidden_state", "token_embeddings", "hidden_states")
+_MOVES = ("Expand", "Unsqueeze", "Reshape", "Transpose", "Identity", "Slice", "Cast")
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
@@ -107,6 +108,19 @@ class Graph:
     def dims(self, name: str) -> tuple[int, ...]:
         """Shape of initializer ``name``."""
         return tuple(self._initializers[name].dims)
+
+    def table_behind(self, name: str) -> str:
+        """Name of the table that tensor ``name`` was looked up in, or ""."""
+        for _ in range(8):
+            made = self.producer.get(name)
+            if made is None:
+                return name if self.is_initializer(name) else ""
+            if made.op == "Gather":
+                return made.inputs[0]
+            if made.op not in _MOVES:
+                return ""
+            name = made.inputs[0]
+        return ""
 
     def preferred_outputs(self) -> Iterator[str]:
         """Outputs in the order in which one should be tried as the token vectors."""

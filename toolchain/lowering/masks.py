@@ -158,8 +158,6 @@ def _visible(seen: Bools) -> tuple[bool, int]:
 
 def _relative(ctx: Context, p: Scores, bias: Floats, length: int) -> tuple[Floats, str]:
     """The table [heads, 2R - 1] of a bias [heads | 1, S, S] that depends on the distance."""
-    from toolchain.lowering.rules.embedding import table_behind
-
     if ctx.max_positions != length:
         raise NotLowered(
             f"adds a bias per distance, but the limit of {ctx.max_positions} positions "
@@ -172,5 +170,5 @@ def _relative(ctx: Context, p: Scores, bias: Floats, length: int) -> tuple[Float
         at = length - 1 - q
         if np.abs(table[:, at : at + length] - bias[:, q]).max() > _BIAS_TOLERANCE:
             raise NotLowered("adds a bias that depends on more than the distance")
-    hints = (table_behind(ctx, t.name) for t in p.terms)
+    hints = (ctx.graph.table_behind(t.name) for t in p.terms)
     return table, next((h for h in hints if h), "")

@@ -65,7 +65,7 @@ def embed(ctx: Context, table: str, axes: Axes) -> View:
 def add_structural(ctx: Context, view: View, name: str) -> View:
     """``view`` plus a structural tensor: positions, token types, or a constant row."""
     rows = ctx.per_position(name, view.axes, ctx.max_positions or _ENOUGH_TO_TELL)
-    hint = table_behind(ctx, name)
+    hint = ctx.graph.table_behind(name)
     if np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)):
         return add_row(ctx, view, rows[0], hint)
     if not ctx.max_positions:
@@ -116,17 +116,3 @@ def _embedded(ctx: Context, base: View, tensors: dict[str, Weight], scale: float
         floats={"scale": made.floats["scale"] * scale},
     )
     return ctx.fresh(out, base.axes)
-
-
-def table_behind(ctx: Context, name: str) -> str:
-    """Name of the table that structural tensor ``name`` was looked up in, or ""."""
-    for _ in range(8):
-        made = ctx.graph.producer.get(name)
-        if made is None:
-            return name if ctx.graph.is_initializer(name) else ""
-        if made.op == "Gather":
-            return made.inputs[0]
-        if made.op not in ("Expand", "Unsqueeze", "Reshape", "Identity", "Slice", "Cast"):
-            return ""
-        name = made.inputs[0]
-    return ""

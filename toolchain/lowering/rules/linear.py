@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from runtime_py.program import OpKind
+from toolchain.lowering import layout as lay
 from toolchain.lowering.context import Context, describe, token_axes
 from toolchain.lowering.errors import NotLowered
 from toolchain.lowering.graph import GraphNode
@@ -38,7 +39,6 @@ def fused_matmul(ctx: Context, node: GraphNode) -> Data:
             raise NotLowered("transposes its activations")
         view = linear(ctx, ctx.as_view(a), b.name, transposed=bool(node.attrs.get("transB")))
         return view.scaled(alpha)
-    from toolchain.lowering import layout as lay
 
     def flipped(view: View, flag: str) -> View:
         if not node.attrs.get(flag):

@@ -12,6 +12,7 @@ from toolchain.lowering.errors import NotLowered
 from toolchain.lowering.graph import GraphNode
 from toolchain.lowering.layout import Layout
 from toolchain.lowering.rules.registry import rule
+from toolchain.lowering.rules.rotary import join
 from toolchain.lowering.values import Data, Mix, Pointwise, Scores, Struct, View
 
 
@@ -109,8 +110,6 @@ def split(ctx: Context, node: GraphNode) -> list[Data]:
 
 @rule("Concat")
 def concat(ctx: Context, node: GraphNode) -> Data:
-    from toolchain.lowering.rules.rotary import join
-
     parts = [ctx.operand(i) for i in range(len(node.inputs))]
     parts = [p if isinstance(p, View | Mix) else ctx.as_view(p) for p in parts]
     axes = axes_of(parts[0])
