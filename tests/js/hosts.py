@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,8 @@ from tests.js.server import Server, serving
 
 ROOT = Path(__file__).parents[2]
 JS = ROOT / "tests" / "js"
-TIMEOUT_S = 60
+SCRIPTS = {"/workers/": ROOT / "workers", "/tests/js/": JS}
+TIMEOUT_S = 120
 RUN = """async ([program, args]) => (await import("/tests/js/run_page.js")).run(program, args)"""
 
 CHROMIUM_FLAGS = [
@@ -110,9 +111,7 @@ class ChromiumHost:
         self._browser = browser
 
     def location(self, path: Path) -> str:
-        prefix = f"/at{path.resolve()}/"
-        self.server.mounts[prefix] = path
-        return self.server.origin + prefix
+        return self.server.share(path)
 
     def run(self, program: str, args: object = None) -> Any:
         context = self._browser.new_context()
@@ -143,7 +142,8 @@ def _workers_left(page: Any) -> int:
 
     with suppress(Late):
         while page.workers:
-            page.workers[0].wait_for_event("close", timeout=5000)
+            with page.workers[0].expect_event("close", timeout=5000):
+                pass
     return len(page.workers)
 
 
@@ -165,23 +165,39 @@ def node20() -> ProcessHost:
     return ProcessHost("node20", [binary, str(JS / "run_node.js")], ("simd",))
 
 
-def deno() -> ProcessHost:
+def _deno(*args: str) -> list[str]:
     binary = shutil.which("deno")
     if binary is None:
         import deno as package
 
         binary = str(package.find_deno_bin())
-    # Reading files and talking to the tests' own server is all that the package may need.
-    command = [
-        binary,
-        "run",
-        "--quiet",
-        "--no-config",
-        "--allow-read",
-        "--allow-net=127.0.0.1",
-        str(JS / "run_deno.js"),
-    ]
+    return [binary, "run", "--quiet", "--no-config", *args]
+
+
+def deno() -> ProcessHost:
+    """Deno that may read files and nothing else."""
+    command = _deno("--allow-read", str(JS / "run_deno.js"))
     return ProcessHost("deno", command, ("simd", "relaxed"))
+
+
+class DenoNetHost(ProcessHost):
+    """Deno that may talk to the tests' server and nothing else; its scripts come from there."""
+
+    def __init__(self, server: Server) -> None:
+        address = server.origin.removeprefix("http://")
+        allow = (f"--allow-net={address}", f"--allow-import={address}")
+        command = _deno(*allow, "--reload", f"{server.origin}/tests/js/run_deno.js")
+        super().__init__("deno-net", command, ("simd", "relaxed"))
+        self.server = server
+
+    def location(self, path: Path) -> str:
+        return self.server.share(path)
+
+
+@contextmanager
+def deno_net() -> Iterator[DenoNetHost]:
+    with serving(dict(SCRIPTS), isolate=False) as server:
+        yield DenoNetHost(server)
 
 
 @contextmanager
@@ -201,9 +217,7 @@ def chromium_browser() -> Iterator[Any]:
 
 @contextmanager
 def chromium(browser: Any, *, isolate: bool) -> Iterator[ChromiumHost]:
-    with ExitStack() as stack:
-        mounts = {"/workers/": ROOT / "workers", "/tests/js/": JS}
-        server = stack.enter_context(serving(mounts, isolate=isolate))
+    with serving(dict(SCRIPTS), isolate=isolate) as server:
         host = ChromiumHost(browser, server)
         yield host
         assert host.foreign == [], "the page asked for URLs outside its own server"

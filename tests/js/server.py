@@ -44,6 +44,12 @@ class Server(ThreadingHTTPServer):
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def share(self, folder: Path) -> str:
+        """Serve ``folder`` too, and return its URL."""
+        prefix = f"/at{folder.resolve()}/"
+        self.mounts[prefix] = folder
+        return self.origin + prefix
+
     def find(self, path: str) -> Path | None:
         for prefix, folder in self.mounts.items():
             if path.startswith(prefix):

@@ -249,3 +249,12 @@ def test_explicit_wasm(host: Host, packaged_wasm: Path, tiny: dict[str, Path]) -
         "wrong": "ArtifactUnsupported",
         "page": "ArtifactCorrupt",
     }
+
+
+def test_deno_with_network_only(packaged_wasm: Path, tiny: dict[str, Path]) -> None:
+    """Artifact, wasm and worker scripts by HTTP; no permission to read files."""
+    with hosts.deno_net() as host:
+        args = {"artifact": host.location(tiny["I8B32"]), "sequences": sequences()}
+        result = host.run("load", {**args, "options": {"threads": 2}})
+    assert result["info"]["threads"] == 2
+    assert result["goldens"]["cases"] == len(sequences())

@@ -2,7 +2,7 @@
  * The executor: a program with its weights in wasm memory, and the threads that run it.
  * Every host makes it from bytes, so the table of op cases runs without artifacts.
  */
-import { InvalidInput, OutOfMemory } from "./errors.js";
+import { Aborted, InvalidInput, OutOfMemory } from "./errors.js";
 import { InlinePool } from "./pool/inline.js";
 import { ThreadPool } from "./pool/pool.js";
 import { decodeProgram } from "./program/format.js";
@@ -38,8 +38,10 @@ export const MAX_THREADS = 64;
  */
 
 export class WasmExecutor {
-  #runtime;
-  #pool;
+  /** @type {{runtime: Runtime, pool: StepRunner} | null} null once closed */
+  #loaded;
+  /** @type {Promise<void> | null} */
+  #closing = null;
 
   /**
    * Use `WasmExecutor.create`.
@@ -51,10 +53,15 @@ export class WasmExecutor {
    * @param {string[]} warnings
    */
   constructor(runtime, pool, program, limits, warnings) {
-    this.#runtime = runtime;
-    this.#pool = pool;
+    this.#loaded = { runtime, pool };
     this.program = program;
     this.limits = limits;
+    /** The wasm build in use. */
+    this.variant = runtime.variant;
+    /** Threads in the pool. */
+    this.threads = pool.threads;
+    /** Bytes of weights, workspaces, and all together. */
+    this.memoryBytes = runtime.memoryBytes();
     /** What the host could not give. */
     this.warnings = warnings;
   }
@@ -95,21 +102,6 @@ export class WasmExecutor {
     return new WasmExecutor(runtime, await starting, program, limits, warnings);
   }
 
-  /** The wasm build in use. */
-  get variant() {
-    return this.#runtime.variant;
-  }
-
-  /** Threads in the pool. */
-  get threads() {
-    return this.#pool.threads;
-  }
-
-  /** @returns {{weights: number, workspaces: number, total: number}} bytes */
-  get memoryBytes() {
-    return this.#runtime.memoryBytes();
-  }
-
   /**
    * Execute one step. Steps may be submitted while others run: they start in order, as
    * threads become idle, and each result is what it would be alone.
@@ -126,16 +118,25 @@ export class WasmExecutor {
   async run(step, { threads = this.threads } = {}) {
     integer(threads, 1, MAX_THREADS, "threads");
     const encoded = encodeStep(step, this.limits);
-    return this.#pool.run(
+    if (this.#loaded === null) throw new Aborted("the model is closed; load it again");
+    const { runtime, pool } = this.#loaded;
+    return pool.run(
       threads,
-      (ws) => writeStep(this.#runtime, ws, encoded),
-      (ws, deviceNs) => readResult(this.#runtime, ws, this.program.output, deviceNs),
+      (ws) => writeStep(runtime, ws, encoded),
+      (ws, deviceNs) => readResult(runtime, ws, this.program.output, deviceNs),
     );
   }
 
-  /** Let steps in flight end, refuse the others, free everything. Idempotent. */
+  /**
+   * Let steps in flight end, refuse the others, free everything. Idempotent. The memory can
+   * be collected afterwards even if the executor is kept.
+   *
+   * @returns {Promise<void>}
+   */
   close() {
-    return this.#pool.close();
+    this.#closing ??= this.#loaded?.pool.close() ?? Promise.resolve();
+    this.#loaded = null;
+    return this.#closing;
   }
 }
 
