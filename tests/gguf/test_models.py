@@ -122,7 +122,7 @@ def pairs(name: str, values: F32) -> F32:
     half = values.shape[0] // heads // 2
     order = [
         h * 2 * half + part * half + r for h in range(heads) for r in range(half) for part in (0, 1)
-    ]  # noqa: E501
+    ]
     return values[order]
 
 
@@ -141,7 +141,7 @@ def q_then_k_then_v(name: str, values: F32) -> F32:
     size = values.shape[0] // HEADS // 3
     order = [
         (h * 3 + part) * size + r for part in range(3) for h in range(HEADS) for r in range(size)
-    ]  # noqa: E501
+    ]
     return values[order]
 
 
