@@ -16,6 +16,14 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "build" / "test-artifacts"
 MODEL = "all-MiniLM-L6-v2"
 KEEP_SECONDS = 3 * 3600
+EXPORT_SECONDS = 1800
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test asks for the artifacts first also waits for four exports."""
+    for item in items:
+        if "minilm_artifacts" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(EXPORT_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -34,8 +34,8 @@ class Stages:
         self._report(name, 1.0, self._remark)
 
     def advance(self, share: float) -> None:
-        """The current stage has done ``share`` of its work."""
-        self._report(self._current, min(max(share, 0.0), 1.0), "")
+        """The current stage has done ``share`` of its work; only its end reports 1."""
+        self._report(self._current, min(max(share, 0.0), 0.999), "")
 
     def say(self, remark: str) -> None:
         """What the current stage found, for its line when it ends."""

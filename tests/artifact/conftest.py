@@ -13,7 +13,7 @@ from tests.artifact.small import small_model, write_small
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small artifact in several shards, with tensors split between them; do not change it."""
     folder = tmp_path_factory.mktemp("artifact") / "small"
-    return write_small(folder, small_model(), max_bytes=40_000)
+    return write_small(folder, small_model(), max_bytes=10_000)
 
 
 @pytest.fixture

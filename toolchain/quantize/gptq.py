@@ -32,13 +32,16 @@ def compensated_codes(weight: Floats, moments: Doubles, levels: int) -> BlockCod
         moments: f64 [K, K], the sum of ``outer(x, x)`` over calibration rows x.
         levels: largest code (15 or 127).
 
-    Each block's scale and minimum are fitted when its turn comes, to the weights as the
-    earlier blocks' compensation left them.
+    Blocks with the strongest inputs come first, and within a block the strongest columns:
+    what is rounded early can be made up for by all that follows. Each block's scale and
+    minimum are fitted when its turn comes, to the weights as compensation left them.
     """
     columns = weight.shape[1]
     w = pad_columns(weight)
     rows, padded = w.shape
-    upper = _inverse_factor(moments, padded)
+    order = _strongest_first(moments, padded)
+    upper = _inverse_factor(moments, order)
+    w = np.ascontiguousarray(w[:, order])
     codes = np.empty((rows, padded // BLOCK, BLOCK), np.uint8)
     scales = np.empty((rows, padded // BLOCK), np.float16)
     lows = np.empty((rows, padded // BLOCK), np.float16)
@@ -47,7 +50,7 @@ def compensated_codes(weight: Floats, moments: Doubles, levels: int) -> BlockCod
         current = np.ascontiguousarray(w[:, start:stop])
         # The error that a column leaves behind is its rounding over the factor's diagonal.
         importance = (1 / np.square(np.diagonal(upper)[start:stop])).astype(np.float32)
-        importance[max(columns - start, 0) :] = 0
+        importance[order[start:stop] >= columns] = 0
         scale16, low16 = fit_blocks(current, levels, importance / max(importance.max(), 1e-30))
         scale, low = scale16.astype(np.float32), low16.astype(np.float32)
         errors = np.empty_like(current)
@@ -59,7 +62,10 @@ def compensated_codes(weight: Floats, moments: Doubles, levels: int) -> BlockCod
             current[:, j + 1 :] -= np.outer(errors[:, j], row[1:])
         scales[:, block], lows[:, block] = scale16, low16
         w[:, stop:] -= errors @ upper[start:stop, stop:].astype(np.float32)
-    return BlockCodes(codes, scales, lows)
+    inverse = np.argsort(order)
+    codes = codes.reshape(rows, padded)[:, inverse].reshape(codes.shape)
+    place = inverse[::BLOCK] // BLOCK
+    return BlockCodes(codes, scales[:, place], lows[:, place])
 
 
 def corrected(weight: Floats, moments: Doubles, drift: Doubles) -> Floats:
@@ -102,14 +108,24 @@ def nearest_codes(weight: Floats, levels: int, importance: Floats | None = None)
     return BlockCodes(codes, scales, lows)
 
 
-def _inverse_factor(moments: Doubles, padded: int) -> Doubles:
-    """Upper Cholesky factor U of the damped inverse: ``inv(H) = U.T @ U``, [padded, padded]."""
-    columns = len(moments)
+def _strongest_first(moments: Doubles, padded: int) -> npt.NDArray[np.intp]:
+    """Column order by falling input energy that keeps the blocks of 32 together."""
+    energy = np.zeros(padded)
+    energy[: len(moments)] = np.nan_to_num(np.diagonal(moments))
+    blocks = energy.reshape(-1, BLOCK)
+    within = np.argsort(-blocks, axis=1, kind="stable")
+    columns = within + BLOCK * np.arange(len(blocks))[:, None]
+    return columns[np.argsort(-blocks.sum(axis=1), kind="stable")].reshape(-1)
+
+
+def _inverse_factor(moments: Doubles, order: npt.NDArray[np.intp]) -> Doubles:
+    """Upper Cholesky factor U of the damped inverse, ``inv(H) = U.T @ U``, in ``order``."""
+    columns, padded = len(moments), len(order)
     h = np.eye(padded)
     mean = float(np.mean(np.diagonal(moments)))
     if not mean > 0 or not np.isfinite(moments).all():
         return h  # inputs that were never seen: plain rounding
     h[:columns, :columns] = moments / mean
     h[np.diag_indices(columns)] += _DAMPING
-    inverse = np.linalg.inv(h)
+    inverse = np.linalg.inv(h[np.ix_(order, order)])
     return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2, upper=True), np.float64)

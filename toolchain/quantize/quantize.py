@@ -24,6 +24,7 @@ from runtime_py.program import (
 from toolchain.quantize.centring import centre_tables
 from toolchain.quantize.formats import MAX_F16, Floats, Parts, encode
 from toolchain.quantize.gptq import compensated_codes, corrected, nearest_codes
+from toolchain.quantize.ordering import hidden_units, order_units
 from toolchain.quantize.schemes import Scheme
 from toolchain.quantize.smoothing import smooth, smoothable
 from toolchain.quantize.stream import Stream, batched
@@ -75,7 +76,9 @@ def quantize(
     program, values = centre_tables(program, weights)
     batches = batched(calibration)
     if batches:
-        program, values = smooth(program, values, _channel_max(program, values, batches))
+        peaks, energies = _input_statistics(program, values, batches)
+        values = order_units(program, values, energies)
+        program, values = smooth(program, values, peaks)
     formatted = _with_formats(program, scheme, values)
     return _quantize_blocks(formatted, values, scheme.levels, batches, report)
 
@@ -145,20 +148,33 @@ def _statistics(stream: Stream, exact: Stream, op: Op, weight: Floats) -> tuple[
     return moments, drift
 
 
-def _channel_max(
+def _input_statistics(
     program: Program, weights: Mapping[str, Floats], batches: Sequence[Sequence[Sequence[int]]]
-) -> dict[int, Floats]:
-    """Largest magnitude of every input channel of the groups that can be smoothed."""
-    groups = smoothable(program)
+) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    """What the inputs of linear ops look like in the float program, f32 [K] per op index.
+
+    Returns:
+        The largest magnitude of each channel, for the groups of `smoothable`, and the
+        weighted sum of squares of each, for `hidden_units`.
+    """
+    groups, hidden = smoothable(program), hidden_units(program)
     stream = Stream(
         program, [weights[t.name] for t in program.tensors], batches, quantize_activations=False
     )
-    found = {}
+    peaks, energies = {}, {}
     for i, op in enumerate(program.ops):
         if i in groups:
-            found[i] = np.max([np.abs(x).max(axis=0) for x in stream.inputs(op)], axis=0)
+            peaks[i] = np.max([np.abs(x).max(axis=0) for x in stream.inputs(op)], axis=0)
+        if i in hidden:
+            energies[i] = np.sum(
+                [
+                    np.einsum("tk,tk,t->k", x, x, share)
+                    for x, share in zip(stream.inputs(op), stream.row_weights, strict=True)
+                ],
+                axis=0,
+            )
         stream.run(op, i)
-    return found
+    return peaks, energies
 
 
 def _with_formats(program: Program, scheme: Scheme, weights: Mapping[str, Floats]) -> Program:
