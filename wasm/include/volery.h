@@ -40,14 +40,14 @@ uint32_t v_detail(uint32_t which);
 uint32_t v_alloc(uint32_t bytes);
 /* Validates the program and sizes everything. `workspaces`: steps that can be in
  * flight at once; `threads`: most threads in one step and in the pool. */
-int32_t v_create(uint32_t program, uint32_t program_bytes, uint32_t max_tokens,
-                 uint32_t max_seqs, uint32_t workspaces, uint32_t threads);
+int32_t v_create(uint32_t program, uint32_t program_bytes, uint32_t max_tokens, uint32_t max_seqs,
+                 uint32_t workspaces, uint32_t threads);
 /* Stores rows row0 .. row0+rows-1 of tensor `t` (a 1-D tensor has shape[0] rows of one
  * element), from host-neutral bytes at data / scale / min (0 where the format has no
  * such part). Ranges may come in any order, each row once; ranges start at a multiple
  * of 8 rows and, but for the last, have a multiple of 8. */
-int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows, uint32_t data,
-                     uint32_t scale, uint32_t min);
+int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows, uint32_t data, uint32_t scale,
+                     uint32_t min);
 int32_t v_seal(void);
 uint64_t v_memory_bytes(uint32_t which); /* 0: weights, 1: workspaces, 2: all */
 

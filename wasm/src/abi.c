@@ -48,9 +48,9 @@ static int32_t create(v_model *m, const uint8_t *program, uint32_t bytes) {
   return error;
 }
 
-V_EXPORT(v_create)
-int32_t v_create(uint32_t program, uint32_t program_bytes, uint32_t max_tokens, uint32_t max_seqs,
-                 uint32_t workspaces, uint32_t threads) {
+V_EXPORT(v_create) int32_t v_create(uint32_t program, uint32_t program_bytes,
+                                           uint32_t max_tokens, uint32_t max_seqs,
+                                           uint32_t workspaces, uint32_t threads) {
   v_model *m = &v_the_model;
   if (m->state != V_STATE_EMPTY) return v_fail(V_BAD_CALL, 0, 0);
   if (!v_in_memory(program, program_bytes)) return v_fail(V_BAD_CALL, 1, program_bytes);
@@ -76,9 +76,8 @@ static bool is_written(const v_weight *w, uint32_t group) {
   return w->written[group / 8] >> (group % 8) & 1;
 }
 
-V_EXPORT(v_write_rows)
-int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows, uint32_t data, uint32_t scale,
-                     uint32_t min) {
+V_EXPORT(v_write_rows) int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows,
+                                                   uint32_t data, uint32_t scale, uint32_t min) {
   v_model *m = &v_the_model;
   if (m->state != V_STATE_LOADING) return v_fail(V_BAD_CALL, 0, 0);
   if (t >= m->program.num_tensors) return v_fail(V_BAD_CALL, 1, t);

@@ -67,8 +67,12 @@ static void pack_row(const v_weight *w, uint32_t row, const uint8_t *data, const
   switch (w->format) {
     case V_FORMAT_F32: pack_f32(panel, column, data, w->cols); break;
     case V_FORMAT_F16: pack_f16(panel, column, data, w->cols); break;
-    case V_FORMAT_I8B32: pack_i8((v_block_i8 *)(void *)panel, column, data, scale, min, blocks); break;
-    case V_FORMAT_I4B32: pack_i4((v_block_i4 *)(void *)panel, column, data, scale, min, blocks); break;
+    case V_FORMAT_I8B32:
+      pack_i8((v_block_i8 *)(void *)panel, column, data, scale, min, blocks);
+      break;
+    case V_FORMAT_I4B32:
+      pack_i4((v_block_i4 *)(void *)panel, column, data, scale, min, blocks);
+      break;
     case V_FORMAT_I8R: break;
   }
 }

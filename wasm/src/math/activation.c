@@ -5,8 +5,8 @@
 static inline v128_t gelu_tanh(v128_t x) {
   /* 0.5 x (1 + tanh(u)) = x sigmoid(2u), which keeps its digits left of zero. */
   v128_t x2 = v_mul(x, x);
-  v128_t u = v_mul(x, v_muladd(x2, V_F32(0.044715f * 1.5957691216057308f),
-                               V_F32(1.5957691216057308f)));
+  v128_t u =
+      v_mul(x, v_muladd(x2, V_F32(0.044715f * 1.5957691216057308f), V_F32(1.5957691216057308f)));
   return v_mul(x, v_sigmoid(u));
 }
 

@@ -24,8 +24,8 @@ V_INLINE void v_sincos(double position, v128_t frequency, v128_t *sine, v128_t *
   v128_t high = wasm_i32x4_shuffle(frequency, frequency, 2, 3, 0, 1);
   v128_t r0 = v_reduce_f64x2(wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(frequency), p), &q0);
   v128_t r1 = v_reduce_f64x2(wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(high), p), &q1);
-  v128_t r = wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(r0),
-                                wasm_f32x4_demote_f64x2_zero(r1), 0, 1, 4, 5);
+  v128_t r = wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(r0), wasm_f32x4_demote_f64x2_zero(r1),
+                                0, 1, 4, 5);
   v128_t quadrant = wasm_i32x4_shuffle(q0, q1, 0, 2, 4, 6);
   v128_t r2 = v_mul(r, r);
   /* |r| <= pi/4: relative errors 4e-9 and 2e-10. */
@@ -37,8 +37,7 @@ V_INLINE void v_sincos(double position, v128_t frequency, v128_t *sine, v128_t *
   c = v_muladd(c, r2, V_F32(-0.0013887309469282627f));
   c = v_muladd(c, r2, V_F32(0.04166664555668831f));
   c = v_muladd(v_mul(r2, r2), c, v_sub(V_F32(1.0f), v_mul(r2, V_F32(0.5f))));
-  v128_t odd = wasm_i32x4_ne(wasm_v128_and(quadrant, V_I32(1)),
-                             V_I32(0));
+  v128_t odd = wasm_i32x4_ne(wasm_v128_and(quadrant, V_I32(1)), V_I32(0));
   v128_t sin_sign = wasm_i32x4_shl(wasm_v128_and(quadrant, V_I32(2)), 30);
   v128_t next = wasm_i32x4_add(quadrant, V_I32(1));
   v128_t cos_sign = wasm_i32x4_shl(wasm_v128_and(next, V_I32(2)), 30);

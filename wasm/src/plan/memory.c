@@ -6,9 +6,7 @@ extern uint8_t __heap_base;
 
 static uint64_t heap_top; /* 0 = nothing allocated yet */
 
-uint64_t v_memory_size(void) {
-  return (uint64_t)__builtin_wasm_memory_size(0) * V_PAGE;
-}
+uint64_t v_memory_size(void) { return (uint64_t)__builtin_wasm_memory_size(0) * V_PAGE; }
 
 bool v_in_memory(uint32_t address, uint64_t bytes) {
   return address != 0 && (uint64_t)address + bytes <= v_memory_size();

@@ -44,7 +44,9 @@ static int32_t allocate(v_weight *w) {
     bytes = w->groups_missing * w->panel_bytes;
   } else {
     /* Block formats have no other use than linear layers. */
-    w->row_bytes = (uint64_t)w->cols * (w->format == V_FORMAT_F32 ? 4 : w->format == V_FORMAT_F16 ? 2 : 1);
+    w->row_bytes = (uint64_t)w->cols * (w->format == V_FORMAT_F32   ? 4
+                                        : w->format == V_FORMAT_F16 ? 2
+                                                                    : 1);
     bytes = w->rows * w->row_bytes;
   }
   w->data = v_plan_alloc(bytes + V_SLACK);

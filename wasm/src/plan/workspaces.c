@@ -40,7 +40,8 @@ static int32_t allocate_workspace(v_model *m, v_arena *ws) {
 int32_t v_plan_workspaces(v_model *m) {
   const uint64_t start = v_heap_mark();
   const uint64_t scratch = scratch_bytes(&m->program);
-  if (scratch > UINT32_MAX) return v_fail(V_NO_MEMORY, (uint32_t)scratch, (uint32_t)(scratch >> 32));
+  if (scratch > UINT32_MAX)
+    return v_fail(V_NO_MEMORY, (uint32_t)scratch, (uint32_t)(scratch >> 32));
   m->scratch_bytes = (uint32_t)scratch;
   ALLOCATE(m->workspaces, m->num_workspaces);
   for (uint32_t i = 0; i < m->num_workspaces; i++) {

@@ -25,9 +25,7 @@ static const v_op_spec SPECS[] = {
     [V_OP_BINARY] = {2, BIT(V_BINARY_B), 1, BIT(V_BINARY_CONSTANT), 1, 0, V_FLAG_SWAP},
 };
 
-bool v_op_known(const v_op_record *op) {
-  return op->kind >= V_OP_EMBED && op->kind <= V_OP_BINARY;
-}
+bool v_op_known(const v_op_record *op) { return op->kind >= V_OP_EMBED && op->kind <= V_OP_BINARY; }
 
 static v_rule check_unknown_fields(const v_op_record *op, const v_op_spec *spec) {
   bool clean = op->zero == 0;

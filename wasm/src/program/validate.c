@@ -11,9 +11,7 @@
 #define MAX_OPS 65536
 #define NOWHERE UINT32_MAX
 
-static int32_t broken(uint32_t where, v_rule rule) {
-  return v_fail(V_BAD_PROGRAM, where, rule);
-}
+static int32_t broken(uint32_t where, v_rule rule) { return v_fail(V_BAD_PROGRAM, where, rule); }
 
 static int32_t read_header(const uint8_t *bytes, uint32_t size, v_program *p) {
   const v_program_header *h = (const v_program_header *)(const void *)bytes;

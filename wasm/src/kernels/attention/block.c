@@ -129,8 +129,8 @@ static V_NOINLINE float softmax_row(const v_heads *h, float *scores, uint32_t co
 }
 
 /* out = out * shrink + weights . v for `rows` queries. */
-V_INLINE void add_values(const uint32_t rows, const v_heads *h, const float *scores,
-                         const float *v, uint32_t keys, float *out, const float *shrink) {
+V_INLINE void add_values(const uint32_t rows, const v_heads *h, const float *scores, const float *v,
+                         uint32_t keys, float *out, const float *shrink) {
   uint32_t d = 0;
   for (; d + 8 <= h->head_dim; d += 8) {
     v_eight acc[V_QUERY_TILE];

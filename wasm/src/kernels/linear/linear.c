@@ -112,8 +112,7 @@ static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const 
     weights = s->widened;
   }
   for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
-    v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, out,
-                     CHUNK_COLUMNS);
+    v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, out, CHUNK_COLUMNS);
   }
 }
 

@@ -24,8 +24,7 @@ V_INLINE void load_groups(const uint8_t *p, v_columns *low, v_columns *high) {
 }
 
 V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_block_i4 *w,
-                   const v_block_scales *scales, uint32_t blocks, float *out,
-                   uint32_t out_stride) {
+                   const v_block_scales *scales, uint32_t blocks, float *out, uint32_t out_stride) {
   v_columns sum[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   for (; blocks > 0; blocks--, x++, w++, scales++) {

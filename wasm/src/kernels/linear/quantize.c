@@ -39,8 +39,8 @@ static void quantize_block(const float *x, v_activation_block *block, uint32_t r
   V_UNROLL for (uint32_t i = 0; i < 2; i++) {
     v128_t a = wasm_i8x16_max(wasm_i8x16_narrow_i16x8(n[2 * i], n[2 * i + 1]), lowest);
     store_groups(block, 4 * i, row, a);
-    total = wasm_i32x4_add(
-        total, wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(a)));
+    total = wasm_i32x4_add(total,
+                           wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(a)));
   }
 #else
   const v128_t lowest = wasm_i16x8_const_splat(-127), highest = wasm_i16x8_const_splat(127);

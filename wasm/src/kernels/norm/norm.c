@@ -51,8 +51,7 @@ void v_norm_run(v_task *t, uint32_t tile) {
     const float *s = v_in(t, V_NORM_X) + at;
     float *out = v_slot(t, op->out) + at;
     if (op->ins[V_NORM_RESIDUAL] >= 0 || op->out2 >= 0) {
-      const float *residual =
-          op->ins[V_NORM_RESIDUAL] < 0 ? NULL : v_in(t, V_NORM_RESIDUAL) + at;
+      const float *residual = op->ins[V_NORM_RESIDUAL] < 0 ? NULL : v_in(t, V_NORM_RESIDUAL) + at;
       /* Without out2 the sum lives in out, where it is normalized in place. */
       float *sum = op->out2 < 0 ? out : v_slot(t, op->out2) + at;
       V_FOR_COLUMNS(i, lanes, width) {

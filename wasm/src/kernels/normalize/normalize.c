@@ -17,7 +17,9 @@ void v_normalize_run(v_task *t, uint32_t tile) {
     float norm = __builtin_sqrtf(v_sum_lanes(squares));
     const float eps = t->op->floats[V_NORMALIZE_EPS];
     if (norm < eps) norm = eps; /* NaN stays */
-    V_FOR_COLUMNS(i, lanes, width) { v_put(y + i, v_div(v_at(x + i, lanes), v_splat(norm)), lanes); }
+    V_FOR_COLUMNS(i, lanes, width) {
+      v_put(y + i, v_div(v_at(x + i, lanes), v_splat(norm)), lanes);
+    }
   }
 }
 

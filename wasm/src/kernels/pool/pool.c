@@ -40,8 +40,7 @@ void v_pool_run(v_task *t, uint32_t tile) {
   const v_seq *seq = &t->ws->seqs[tile % t->num_seqs];
   const uint32_t from = tile / t->num_seqs * COLUMNS_PER_TILE;
   const uint32_t columns = v_min_u32(COLUMNS_PER_TILE, width - from);
-  const float *x =
-      v_in(t, V_POOL_X) + (size_t)(seq->first_token + seq->pool_skip) * width + from;
+  const float *x = v_in(t, V_POOL_X) + (size_t)(seq->first_token + seq->pool_skip) * width + from;
   float *y = v_slot(t, t->op->out) + (size_t)(tile % t->num_seqs) * v_width(t, t->op->out) +
              t->op->uints[V_POOL_OUT_OFFSET] + from;
   V_FOR_COLUMNS(i, lanes, columns) {
