@@ -7,8 +7,9 @@ WASM := runtime_py/_wasm/volery-simd.wasm
 WASM_SOURCES := $(shell find wasm -name '*.c' -o -name '*.h') $(wildcard toolchain/build/*.py)
 MODEL := artifacts/minilm
 NPM_STAMP := workers/node_modules/.installed
+BENCH_STAMP := bench/encoder/node_modules/.installed
 PYTEST_ARGS ?= -n 2 --dist loadfile
-C_FILES = $(shell find wasm bench -name '*.c' -o -name '*.h')
+C_FILES = $(shell find wasm -name '*.c' -o -name '*.h')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -19,10 +20,10 @@ export PIP_ROOT_USER_ACTION := ignore
 
 help:
 	@echo "make demo    install, compile, export a model, search a small corpus"
-	@echo "make test    install what the tests need and run them (PYTEST_ARGS="tests/cli -x" for a part)"
+	@echo "make test    install what the tests need and run them (PYTEST_ARGS='tests/cli -x' for a part)"
 	@echo "make lint    ruff, mypy, clang-format, and the JavaScript checks"
 	@echo "make format  rewrite the sources as the linters want them"
-	@echo "make bench   measure this machine (bench/README.md)"
+	@echo "make bench   measure this machine (docs/development.md)"
 	@echo "make wasm    compile the WebAssembly runtime"
 	@echo "make wheel   build dist/volery-*.whl with the runtime inside"
 	@echo "make clean   remove everything that was made here"
@@ -58,9 +59,9 @@ $(MODEL)/manifest.json: | $(WASM)
 	@echo "== all-MiniLM-L6-v2 as an int8 artifact in $(MODEL)"
 	@$(BIN)/toolchain export all-MiniLM-L6-v2 -o $(MODEL)
 
-$(NPM_STAMP): workers/package.json workers/package-lock.json
-	@echo "== JavaScript packages"
-	@cd workers && npm ci --silent --no-audit --no-fund
+$(NPM_STAMP) $(BENCH_STAMP): %/node_modules/.installed: %/package.json %/package-lock.json
+	@echo "== JavaScript packages of $*"
+	@cd $* && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome))
@@ -97,13 +98,14 @@ format: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/clang-format -i $(C_FILES)
 	cd workers && npm run --silent format
 
-bench: $(STAMPS)/test $(MODEL)/manifest.json $(NPM_STAMP)
-	@$(BIN)/python -m bench
+bench: $(STAMPS)/test $(WASM) $(BENCH_STAMP)
+	@$(BIN)/python -m bench.kernels
+	@$(BIN)/python -m bench.encoder
 
 wheel: $(WASM)
 	@$(BIN)/python -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 clean:
-	rm -rf $(VENV) build dist artifacts workers/node_modules runtime_py/_wasm/*.wasm
+	rm -rf $(VENV) build dist artifacts workers/node_modules bench/encoder/node_modules runtime_py/_wasm/*.wasm
 	find . -name __pycache__ -prune -exec rm -rf {} +
