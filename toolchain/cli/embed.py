@@ -217,7 +217,7 @@ class _Run:
                     model,
                     self._window,
                     asked.prompt_name,
-                    asked.dimensions if asked.dimensions < model.info.dimensions else None,
+                    asked.dimensions,
                     asked.truncate,
                 )
                 job = EmbedJob(
