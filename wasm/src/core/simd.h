@@ -28,15 +28,17 @@ V_INLINE void v_store_part(float *p, v128_t x, uint32_t n) {
 }
 
 /* for (i = 0, 4, 8, .. ) { body } over n floats, where `body` uses v_at and v_put with
- * the variable `lanes`: 4, or what is left in the last round. */
-#define V_FOR_COLUMNS(i, lanes, n)                                            \
-  for (uint32_t i = 0, lanes = v_min_u32(4, n); i < (n);                      \
-       i += 4, lanes = v_min_u32(4, (n)-i))
+ * the variable `lanes`: 4, or what is left in the last round. The outer loop is unrolled,
+ * so the whole vectors get a loop of their own without a test of `lanes`. */
+#define V_FOR_COLUMNS(i, lanes, n)                                                       \
+  V_UNROLL for (uint32_t part_##i = 0; part_##i < 2; part_##i++)                         \
+    for (uint32_t i = part_##i ? (n) & ~3u : 0, lanes = part_##i ? (n) & 3u : 4;         \
+         i < (part_##i ? (n) : (n) & ~3u); i += 4)
 V_INLINE v128_t v_at(const float *p, uint32_t lanes) {
-  return __builtin_expect(lanes == 4, 1) ? v_load(p) : v_load_part(p, lanes);
+  return lanes == 4 ? v_load(p) : v_load_part(p, lanes);
 }
 V_INLINE void v_put(float *p, v128_t x, uint32_t lanes) {
-  if (__builtin_expect(lanes == 4, 1)) {
+  if (lanes == 4) {
     v_store(p, x);
   } else {
     v_store_part(p, x, lanes);
