@@ -45,7 +45,8 @@ int32_t v_create(uint32_t program, uint32_t program_bytes, uint32_t max_tokens, 
 /* Stores rows row0 .. row0+rows-1 of tensor `t` (a 1-D tensor has shape[0] rows of one
  * element), from host-neutral bytes at data / scale / min (0 where the format has no
  * such part). Ranges may come in any order, each row once; ranges start at a multiple
- * of 8 rows and, but for the last, have a multiple of 8. */
+ * of 8 rows and, but for the last, have a multiple of 8. Codes outside their format's
+ * range (I8B32 above 127, I8R -128) are V_BAD_CALL with detail 0 = 4. */
 int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows, uint32_t data, uint32_t scale,
                      uint32_t min);
 int32_t v_seal(void);
