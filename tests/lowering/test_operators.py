@@ -136,6 +136,12 @@ def gemm(g: GraphBuilder) -> str:
     return str(g("Reshape", y, g("Shape", g.x)))
 
 
+def two_biases_and_a_scale(g: GraphBuilder) -> str:
+    y = g("Add", g.linear(g.x), g.const(g.random(C)))
+    y = g("Mul", y, g.const(np.float32(0.5)))
+    return str(g("Add", g.const(g.random(C)), y))
+
+
 def rotary(g: GraphBuilder, **attrs: Any) -> str:
     angle = np.arange(LIMIT)[:, None] * 50.0 ** -(np.arange(3) / 3)
     cos, sin = (g.const(f(angle).astype(np.float32)) for f in (np.cos, np.sin))
@@ -178,6 +184,7 @@ CASES: list[tuple[Callable[[GraphBuilder], str], list[OpKind] | None]] = [
     (fast_gelu, [EMBED, LINEAR]),
     (fused_matmul, [EMBED, LINEAR]),
     (gemm, [EMBED, LINEAR]),
+    (two_biases_and_a_scale, [EMBED, LINEAR]),
     (rotary, [EMBED, LINEAR, OpKind.ROPE, ATTENTION]),
     (rotary_interleaved, [EMBED, LINEAR, OpKind.ROPE, ATTENTION]),
     (head_norms, [EMBED, LINEAR, NORM]),

@@ -61,7 +61,7 @@ def TokenVectors(model: Any) -> Any:  # noqa: N802 - a class whose base needs to
     """``model`` as a module from (input_ids, attention_mask) to token vectors."""
     import torch
 
-    class _TokenVectors(torch.nn.Module):
+    class _TokenVectors(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         def __init__(self) -> None:
             super().__init__()
             self.model = model
