@@ -16,9 +16,9 @@ from runtime_py.batching.config import SchedulerConfig
 from runtime_py.batching.cost_model import CostLine
 from runtime_py.batching.queue import ClassQueue, RequestQueue
 from runtime_py.batching.request import Request
-from runtime_py.batching.types import NS_PER_MS, BoundBy, StepShape, TrafficClass
+from runtime_py.batching.types import MAX_NS, NS_PER_MS, BoundBy, StepShape, TrafficClass
 
-_NEVER = float(2**62)
+_NEVER = 2 * MAX_NS
 
 
 class Batch(NamedTuple):
@@ -37,9 +37,8 @@ class _Fill:
         self.num_tokens = 0
         self.sum_len_sq = 0
         self.cost_ns = line.fixed
-        self.slack_ns = _NEVER  # until the earliest deadline of a member
-        self.due_slack_ns = _NEVER  # until the earliest due time of a latency member
-        self.carries = [False, False]  # by TrafficClass
+        self.deadline_ns = _NEVER  # the earliest of a member
+        self.due_ns = _NEVER  # the earliest of a latency member
         self._line = line
         self._now_ns = now_ns
         self._max_tokens = admission.max_tokens
@@ -47,32 +46,34 @@ class _Fill:
 
     def take_from(self, queue: ClassQueue, limit_ns: float) -> BoundBy:
         """Add items in the queue's order while the step stays within ``limit_ns``."""
-        line = self._line
+        _, seq_ns, token_ns, pair_ns, _ = self._line
+        members = self.members
+        bound = BoundBy.ALL
         while (request := queue.head()) is not None:
             n = request.num_tokens[request.next_item()]
-            cost_ns = self.cost_ns + line.seq + line.token * n + line.pair * (n * n)
-            slack_ns = self.slack_ns
-            if request.deadline_ns >= 0:
-                slack_ns = min(slack_ns, float(request.deadline_ns - self._now_ns))
-            if self.members:
-                if len(self.members) >= self._max_seqs:
-                    return BoundBy.SEQS
-                if self.num_tokens + n > self._max_tokens:
-                    return BoundBy.TOKENS
-                if cost_ns > slack_ns:
-                    return BoundBy.DEADLINE
-                if cost_ns > limit_ns:
-                    return BoundBy.TIME
-            self.members.append((request, queue.take(request)))
+            cost_ns = self.cost_ns + seq_ns + token_ns * n + pair_ns * (n * n)
+            deadline_ns = self.deadline_ns
+            if 0 <= request.deadline_ns < deadline_ns:
+                deadline_ns = request.deadline_ns
+            if members:
+                if len(members) >= self._max_seqs:
+                    bound = BoundBy.SEQS
+                elif self.num_tokens + n > self._max_tokens:
+                    bound = BoundBy.TOKENS
+                elif cost_ns > deadline_ns - self._now_ns:
+                    bound = BoundBy.DEADLINE
+                elif cost_ns > limit_ns:
+                    bound = BoundBy.TIME
+                if bound is not BoundBy.ALL:
+                    break
+            members.append((request, queue.take(request)))
             self.num_tokens += n
             self.sum_len_sq += n * n
             self.cost_ns = cost_ns
-            self.slack_ns = slack_ns
-            self.carries[request.traffic] = True
-            if request.traffic is TrafficClass.LATENCY:
-                due_slack_ns = float(request.due_ns - self._now_ns)
-                self.due_slack_ns = min(self.due_slack_ns, due_slack_ns)
-        return BoundBy.ALL
+            self.deadline_ns = deadline_ns
+            if queue.traffic is TrafficClass.LATENCY and request.due_ns < self.due_ns:
+                self.due_ns = request.due_ns
+        return bound
 
 
 class EncoderBatcher:
@@ -105,18 +106,19 @@ class EncoderBatcher:
             now_ns: the present.
         """
         fill = _Fill(line, self._admission, now_ns)
+        before = (queue.latency.num_seqs, queue.throughput.num_seqs)
         bound = BoundBy.ALL
         if self.overdue(queue, now_ns) and len(queue.latency):
             bound = fill.take_from(queue.throughput, limit_ns * self._share_percent / 100)
         if bound in (BoundBy.ALL, BoundBy.TIME):
             bound = fill.take_from(queue.latency, limit_ns)
         if bound is BoundBy.ALL:
-            if fill.carries[TrafficClass.LATENCY]:
+            if fill.members:
                 longer_ns = fill.cost_ns * (100 + self._fill_percent) / 100
-                limit_ns = min(limit_ns, longer_ns, fill.due_slack_ns)
+                limit_ns = min(limit_ns, longer_ns, float(fill.due_ns - now_ns))
             bound = fill.take_from(queue.throughput, limit_ns)
         for of_class in (queue.latency, queue.throughput):
-            if fill.carries[of_class.traffic]:
+            if of_class.num_seqs < before[of_class.traffic]:
                 of_class.skips = 0
                 of_class.served_ns = now_ns
             elif len(of_class):
