@@ -58,10 +58,13 @@ def test_C14_evict_and_refill_between(token_hash: TokenHash) -> None:
 
 
 def test_C14_a_colliding_hash_hands_over_nobody_elses_prefix() -> None:
-    h = Harness(16, 4, constant)
+    h = Harness(32, 4, constant)
     h.run(0, [1, 2, 3, 4, 5, 6, 7, 8, 9])
-    assert h.run(1, [9, 9, 9, 9, 5, 6, 7, 8, 9]) == 0  # its second block equals, its first not
-    assert h.run(2, [1, 2, 3, 4, 5, 6, 7, 9, 9]) == 4
+    assert h.run(1, [9, 9, 9, 9, 5, 6, 7, 7, 9]) == 0
+    assert h.run(4, [9, 9, 9, 9, 5, 6, 7, 8, 9]) == 4  # 5, 6, 7, 8 are cached behind others
+    assert h.run(5, [8, 8, 8, 8, 5, 6, 7, 8, 9]) == 0  # its second block equals, its first not
+    assert h.run(2, [9, 9, 9, 9, 1, 2, 3, 4, 9]) == 4  # nor is another's first its second
+    assert h.run(3, [1, 2, 3, 4, 5, 6, 7, 9, 9]) == 4
 
 
 def test_C14_tenants_do_not_share() -> None:
