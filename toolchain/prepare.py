@@ -23,7 +23,7 @@ from toolchain.sources.pipeline import EmbeddingPipeline, read_pipeline
 from toolchain.stages import Stages
 from toolchain.verify.oracle import graph_embeddings
 
-CALIBRATION_TEXTS, CALIBRATION_TOKENS = 240, 96
+CALIBRATION_TEXTS, CALIBRATION_TOKENS = 320, 96
 """How many texts quantization is calibrated on, and where each is cut."""
 EVALUATION_TEXTS = 256
 _UNLIMITED_TOKENS = 8192

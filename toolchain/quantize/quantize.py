@@ -34,6 +34,8 @@ Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
 
 _BLOCK_FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32)
+_COARSE = 15
+"""Up to this many levels, earlier layers' errors are large enough to be worth predicting."""
 _F16_HEADROOM = MAX_F16 / 4
 
 
@@ -112,7 +114,9 @@ def _quantize_blocks(
             weight = weights[tensor.name]
             if batches:
                 moments, drift = _statistics(stream, exact, op, weight)
-                codes = compensated_codes(corrected(weight, moments, drift), moments, levels)
+                if levels <= _COARSE:
+                    weight = corrected(weight, moments, drift)
+                codes = compensated_codes(weight, moments, levels)
             else:
                 codes = nearest_codes(weight, levels)
             parts.update(codes.parts(tensor))

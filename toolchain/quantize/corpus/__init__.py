@@ -52,8 +52,8 @@ def texts(name: str, count: int) -> list[str]:
                 # are special ones, so calibration sees many.
                 if name == CALIBRATION:
                     words = paragraphs[depth].split()
-                    start = len(words) // 3
-                    found.setdefault(" ".join(words[start : start + 1 + len(found) % 4]))
+                    for start in (len(words) // 4, len(words) // 2):
+                        found.setdefault(" ".join(words[start : start + 1 + len(found) % 4]))
     return list(found)[:count]
 
 
