@@ -139,6 +139,7 @@ def test_jsonl_numbers_are_the_shortest_that_read_back(tmp_path: Path) -> None:
 def eager(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     """Rows are appended seven at a time and every append is a checkpoint."""
     monkeypatch.setattr(job, "APPEND_ROWS", 7)
+    monkeypatch.setattr(job, "APPEND_SECONDS", 7.0)
     monkeypatch.setattr(job, "CHECKPOINT_SECONDS", 7.0)
     return count().__next__
 
