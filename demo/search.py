@@ -52,9 +52,9 @@ class Index:
 
 
 async def main(artifact: str, queries: list[str]) -> None:
-    started = time.perfcounter()
+    started = time.perf_counter()
     async with await rt.load(artifact) as model:
-        show_model(model, time.perfcounter() - started)
+        show_model(model, time.perf_counter() - started)
         index = await build_index(model)
         for query in queries or QUERIES:
             show_hits(query, index.search(await model.embed(query)))
@@ -87,11 +87,11 @@ def show_model(model: rt.Model, seconds: float) -> None:
 
 async def build_index(model: rt.Model) -> Index:
     passages = CORPUS.read_text(encoding="utf-8").splitlines()
-    started = time.perfcounter()
+    started = time.perf_counter()
     result = await model.embed_with_info(passages, traffic="throughput")
-    seconds = time.perfcounter() - started
+    seconds = time.perf_counter() - started
     console.print(
-        f"indexed {len(passages)} facts about birds ({sum(result.tokencounts):,} tokens) in "
+        f"indexed {len(passages)} facts about birds ({sum(result.token_counts):,} tokens) in "
         f"{seconds * 1e3:.0f} ms, {len(passages) / seconds:,.0f} texts/s"
     )
     return Index(passages, result.vectors)
@@ -135,7 +135,7 @@ class Bulk:
     """A bulk job that indexes the passages over and over until it is stopped."""
 
     def __init__(self, model: rt.Model, passages: list[str]) -> None:
-        self._started = time.perfcounter()
+        self._started = time.perf_counter()
         self.count = 0
         self._task = asyncio.ensure_future(self._run(model, passages))
 
@@ -145,7 +145,7 @@ class Bulk:
 
     @property
     def seconds(self) -> float:
-        return time.perfcounter() - self._started
+        return time.perf_counter() - self._started
 
     async def stop(self) -> None:
         self.rate = self.count / self.seconds
@@ -156,9 +156,9 @@ class Bulk:
 
 async def timed_query(model: rt.Model, n: int) -> float:
     """Milliseconds for one query."""
-    started = time.perfcounter()
+    started = time.perf_counter()
     await model.embed(QUERIES[n % len(QUERIES)], traffic="latency")
-    return (time.perfcounter() - started) * 1e3
+    return (time.perf_counter() - started) * 1e3
 
 
 def p95(values: list[float]) -> float:
