@@ -89,6 +89,7 @@ lint: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy demo/search.py
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	cd workers && npm run --silent check && npm run --silent format:check
 
