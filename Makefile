@@ -36,7 +36,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/demo: requirements/demo.txt pyproject.toml | $(STAMPS)/venv
-	@echo "== Python packages for exporting and running (about 1.3 GB, some minutes the first time)"
+	@echo "== Python packages for exporting and running (about 2 GB, some minutes the first time)"
 	@$(BIN)/python -m pip install -qq -r requirements/demo.txt
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
