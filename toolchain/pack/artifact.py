@@ -110,7 +110,7 @@ def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dic
         "embedding": contents.pipeline.manifest(),
         "quantization": {
             "name": scheme.name,
-            "linear": scheme.linear.name,
+            "linear": " + ".join(dict.fromkeys((scheme.linear.name, scheme.residual.name))),
             "embedding": scheme.embedding.name,
             "activations": scheme.activations,
         },

@@ -25,7 +25,7 @@ from toolchain.quantize.centring import centre_tables
 from toolchain.quantize.formats import MAX_F16, Floats, Parts, encode
 from toolchain.quantize.gptq import compensated_codes, corrected, nearest_codes
 from toolchain.quantize.ordering import hidden_units, order_units
-from toolchain.quantize.schemes import Scheme
+from toolchain.quantize.schemes import LEVELS, Scheme
 from toolchain.quantize.smoothing import smooth, smoothable
 from toolchain.quantize.stream import Stream, batched
 
@@ -82,13 +82,13 @@ def quantize(
         values = order_units(program, values, energies)
         program, values = smooth(program, values, peaks)
     formatted = _with_formats(program, scheme, values)
-    return _quantize_blocks(formatted, values, scheme.levels, batches, report)
+    return _quantize_blocks(formatted, values, scheme.levels <= _COARSE, batches, report)
 
 
 def _quantize_blocks(
     program: Program,
     weights: Mapping[str, Floats],
-    levels: int,
+    coarse: bool,
     batches: Sequence[Sequence[Sequence[int]]],
     report: Progress,
 ) -> QuantizedModel:
@@ -111,10 +111,10 @@ def _quantize_blocks(
         linear = op.kind is OpKind.LINEAR
         tensor = program.tensors[op.tensor("weight") if linear else 0]
         if linear and tensor.format in _BLOCK_FORMATS and tensor.name not in parts:
-            weight = weights[tensor.name]
+            weight, levels = weights[tensor.name], LEVELS[tensor.format]
             if batches:
                 moments, drift = _statistics(stream, exact, op, weight)
-                if levels <= _COARSE:
+                if coarse:
                     weight = corrected(weight, moments, drift)
                 codes = compensated_codes(weight, moments, levels)
             else:
@@ -191,7 +191,8 @@ def _with_formats(program: Program, scheme: Scheme, weights: Mapping[str, Floats
                 formats[op.tensor("positions")] = scheme.positions
         elif op.kind is OpKind.LINEAR:
             tokens = program.slots[op.out].rows is Rows.TOKENS
-            formats[op.tensor("weight")] = scheme.linear if tokens else scheme.head
+            inner = scheme.residual if op.slot("residual") >= 0 else scheme.linear
+            formats[op.tensor("weight")] = inner if tokens else scheme.head
     _settle_shared(program, formats)
     for i, t in enumerate(program.tensors):
         if formats[i] is TensorFormat.F16 and np.abs(weights[t.name]).max() > _F16_HEADROOM:

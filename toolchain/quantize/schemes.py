@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from runtime_py.errors import InvalidInput
 from runtime_py.program import TensorFormat
 
+LEVELS: Mapping[TensorFormat, int] = {TensorFormat.I8B32: 127, TensorFormat.I4B32: 15}
+"""Largest code of each block format."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
@@ -15,6 +18,8 @@ class Scheme:
 
     Attributes:
         linear: format of the weights that tokens are multiplied with.
+        residual: format of those whose output is added to the residual stream. Every later
+            layer inherits their errors, so few bits cost the most there.
         embedding: format of the table that tokens are looked up in.
         positions: format of the table of positions: small, and as important to the sum.
         head: format of linear weights behind the pooling. They run once per sequence, so
@@ -25,6 +30,7 @@ class Scheme:
 
     name: str
     linear: TensorFormat
+    residual: TensorFormat
     embedding: TensorFormat
     positions: TensorFormat
     head: TensorFormat
@@ -33,8 +39,8 @@ class Scheme:
 
     @property
     def levels(self) -> int:
-        """Largest code of a block format; 0 for the float formats."""
-        return {TensorFormat.I8B32: 127, TensorFormat.I4B32: 15}.get(self.linear, 0)
+        """Largest code of `linear`; 0 for the float formats."""
+        return LEVELS.get(self.linear, 0)
 
     @property
     def activations(self) -> str:
@@ -43,13 +49,14 @@ class Scheme:
 
 
 _F32, _F16 = TensorFormat.F32, TensorFormat.F16
+_I8, _I4 = TensorFormat.I8B32, TensorFormat.I4B32
 SCHEMES: Mapping[str, Scheme] = {
     s.name: s
     for s in (
-        Scheme("f32", _F32, _F32, _F32, _F32, 0.99999, 0.99999),
-        Scheme("f16", _F16, _F16, _F16, _F16, 0.9999, 0.99999),
-        Scheme("i8", TensorFormat.I8B32, TensorFormat.I8R, _F16, _F16, 0.999, 0.9995),
-        Scheme("i4", TensorFormat.I4B32, TensorFormat.I8R, _F16, _F16, 0.96, 0.999),
+        Scheme("f32", _F32, _F32, _F32, _F32, _F32, 0.99999, 0.99999),
+        Scheme("f16", _F16, _F16, _F16, _F16, _F16, 0.9999, 0.99999),
+        Scheme("i8", _I8, _I8, TensorFormat.I8R, _F16, _F16, 0.999, 0.9995),
+        Scheme("i4", _I4, _I8, TensorFormat.I8R, _F16, _F16, 0.96, 0.999),
     )
 }
 
