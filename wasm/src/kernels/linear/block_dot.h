@@ -53,6 +53,23 @@ V_INLINE void v_store_columns(float *out, v_columns c) {
   v_store(out + 4, c.hi);
 }
 
+/* + bias, + residual, store. */
+V_INLINE void v_finish_rows(const uint32_t rows, const v_columns *sum, const v_tile_out *to) {
+  /* Adding -0 changes nothing, not even -0. */
+  const v128_t b0 = to->bias ? v_load(to->bias) : V_F32(-0.0f);
+  const v128_t b1 = to->bias ? v_load(to->bias + 4) : V_F32(-0.0f);
+  const float *residual = to->residual;
+  float *out = to->out;
+  V_UNROLL for (uint32_t r = 0; r < rows; r++, out += to->stride) {
+    v_columns c = {v_add(sum[r].lo, b0), v_add(sum[r].hi, b1)};
+    if (residual) {
+      c = (v_columns){v_add(c.lo, v_load(residual)), v_add(c.hi, v_load(residual + 4))};
+      residual += to->stride;
+    }
+    v_store_columns(out, c);
+  }
+}
+
 /* Instantiates `kernel` for 1 to 4 rows and picks one. */
 #define V_DISPATCH_ROWS(kernel, rows, ...)        \
   switch (rows) {                                 \
