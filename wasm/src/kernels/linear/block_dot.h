@@ -29,14 +29,21 @@ V_INLINE v_columns v_zero_columns(void) {
   return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
 }
 
+/* A block's dot product starts at the bits of 1.5 * 2^23. It stays below 2^22 in magnitude,
+ * so that its bits are then those of 1.5 * 2^23 + dot, and an exact subtraction makes it a
+ * float: on x86 an addition has more ports than a conversion, which would compete with the
+ * dot products. */
+V_INLINE v_columns v_start_dot(void) { return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)}; }
+V_INLINE v128_t v_dot_to_float(v128_t dot) { return v_sub(dot, V_F32(V_EXP_MAGIC)); }
+
 /* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every
  * operation rounds (docs/design.md, 6.1). */
 V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w,
                           const v_activation_block *x, uint32_t row) {
   const v128_t sa = wasm_v128_load32_splat(x->scale + row);
   const v128_t codes = wasm_v128_load32_splat(x->sum + row);
-  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
-  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
+  sum->lo = v_muladd(v_dot_to_float(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
+  sum->hi = v_muladd(v_dot_to_float(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
   sum->lo = v_muladd(v_load(w->min), codes, sum->lo);
   sum->hi = v_muladd(v_load(w->min + 4), codes, sum->hi);
 }

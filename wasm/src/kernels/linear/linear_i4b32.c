@@ -29,7 +29,7 @@ V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_blo
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   for (; blocks > 0; blocks--, x++, w++, scales++) {
     v_columns dot[V_TILE_ROWS];
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_zero_columns();
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_start_dot();
     const v_activation_group *a = x->codes;
     const uint8_t *c = w->codes;
     V_KEEP_LOOP for (uint32_t g = 0; g < HALF; g++, a++, c += GROUP_BYTES) {
