@@ -129,8 +129,8 @@ V_INLINE void softmax_rows(const uint32_t rows, float *scores, uint32_t columns,
   }
   const v_four m4 = transpose_vectors(most, rows);
   const v128_t before = v_at(max, rows);
-  const v128_t m = wasm_f32x4_pmax(
-      before, wasm_f32x4_pmax(wasm_f32x4_pmax(m4.c[0], m4.c[1]), wasm_f32x4_pmax(m4.c[2], m4.c[3])));
+  const v128_t m01 = wasm_f32x4_pmax(m4.c[0], m4.c[1]), m23 = wasm_f32x4_pmax(m4.c[2], m4.c[3]);
+  const v128_t m = wasm_f32x4_pmax(before, wasm_f32x4_pmax(m01, m23));
   /* While no key was visible m is -infinity; any finite stand-in makes all weights 0. */
   const v128_t none = wasm_f32x4_eq(m, V_F32(-__builtin_inff()));
   const v128_t reference = wasm_v128_andnot(m, none);

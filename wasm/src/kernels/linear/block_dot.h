@@ -9,8 +9,8 @@ typedef struct {
   v128_t lo, hi; /* columns 0..3 and 4..7 */
 } v_columns;
 
-/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the signed one: engines agree while
- * the second is in 0..127. */
+/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is
+ * the signed one: engines agree while the second is in 0..127. */
 #ifdef __wasm_relaxed_simd__
 V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
@@ -33,7 +33,9 @@ V_INLINE v_columns v_zero_columns(void) {
  * so that its bits are then those of 1.5 * 2^23 + dot, and an exact subtraction makes it a
  * float: on x86 an addition has more ports than a conversion, which would compete with the
  * dot products. */
-V_INLINE v_columns v_start_dot(void) { return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)}; }
+V_INLINE v_columns v_start_dot(void) {
+  return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)};
+}
 V_INLINE v128_t v_dot_to_float(v128_t dot) { return v_sub(dot, V_F32(V_EXP_MAGIC)); }
 
 /* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every

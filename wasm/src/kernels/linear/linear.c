@@ -1,11 +1,11 @@
 /* out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual.
  *
  * A tile of the executor is a row panel (up to 32 rows) by a run of columns. The thread
- * brings the row panel into the micro-kernels' form in its scratch once and keeps it while it works on that
- * panel. The micro-kernels add bias and residual and write to out, which is safe when out
- * is the residual. With an activation, and in a last, partial column panel, they fill a
- * small buffer in the first cache instead, 64 columns at a time, and a second pass takes
- * its rows to out. */
+ * brings the row panel into the micro-kernels' form in its scratch once and keeps it
+ * while it works on that panel. The micro-kernels add bias and residual and write to out,
+ * which is safe when out is the residual. With an activation, and in a last, partial
+ * column panel, they fill a small buffer in the first cache instead, 64 columns at a time,
+ * and a second pass takes its rows to out. */
 #include "kernels/kernels.h"
 #include "kernels/linear/tiles.h"
 #include "math/activation.h"
@@ -81,6 +81,7 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
+/* The next four rows. */
 static void next_tile(v_tile_out *to) {
   to->out += V_TILE_ROWS * to->stride;
   if (to->residual) to->residual += V_TILE_ROWS * to->stride;
@@ -122,6 +123,7 @@ static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const 
   }
 }
 
+/* The product of the row panel and the 8 columns from `column` on. */
 static void multiply_panel(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
                            uint32_t column, v_tile_out to) {
   const uint8_t *panel = w->data + column / V_PANEL * w->panel_bytes;
@@ -163,7 +165,8 @@ static void buffer_columns(const v_linear_scratch_parts *s, const v_weight *w, u
     v_zero_floats(bias + columns, (uint32_t)v_round_up(columns, V_PANEL) - columns);
   }
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
-    const v_tile_out to = {.out = s->results + c, .stride = CHUNK_COLUMNS,
+    const v_tile_out to = {.out = s->results + c,
+                           .stride = CHUNK_COLUMNS,
                            .bias = o->bias ? bias + c : NULL};
     multiply_panel(s, w, rows, first + c, to);
   }
