@@ -77,12 +77,12 @@ V_EXPORT(v_bench_kernel) void v_bench_kernel(uint32_t kernel) {
     if (kernel == I4B32) v_widen_scales_i4(scales, w4, BLOCKS);
     for (uint32_t m = 0; m < M; m += V_TILE_ROWS) {
       const v_activation_block *x = activations + m / V_TILE_ROWS * BLOCKS;
-      float *to = out + m * N + n;
+      const v_tile_out to = {.out = out + m * N + n, .stride = N};
       switch ((bench_kernel)kernel) {
-        case BARE_DOT: bare_dot_tile(x, w8, to); break;
-        case I8B32: v_linear_i8b32_4x8(x, V_TILE_ROWS, w8, scales, BLOCKS, to, N); break;
-        case I4B32: v_linear_i4b32_4x8(x, V_TILE_ROWS, w4, scales, BLOCKS, to, N); break;
-        case F32: v_linear_f32_4x8(rows + m * K, V_TILE_ROWS, f32 + n * K, K, to, N); break;
+        case BARE_DOT: bare_dot_tile(x, w8, to.out); break;
+        case I8B32: v_linear_i8b32_4x8(x, V_TILE_ROWS, w8, scales, BLOCKS, &to); break;
+        case I4B32: v_linear_i4b32_4x8(x, V_TILE_ROWS, w4, scales, BLOCKS, &to); break;
+        case F32: v_linear_f32_4x8(rows + m * K, V_TILE_ROWS, f32 + n * K, K, &to); break;
       }
     }
   }

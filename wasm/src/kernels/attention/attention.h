@@ -37,8 +37,8 @@ typedef struct {
   float *max, *sum; /* [heads in the group][V_QUERY_CHUNK] */
 } v_attention_scratch_parts;
 
-/* Transposes keys first .. first + count - 1 into s->keys; the last group is padded
- * with zeros. */
+/* Transposes keys first .. first + count - 1 into s->keys; the last four are
+ * padded with zeros. */
 void v_attention_pack_keys(const v_heads *h, float *packed, uint32_t first, uint32_t count);
 
 /* Takes block `first_key` into the output of `rows` (1 to 4) queries from `query` on of

@@ -1,10 +1,11 @@
 /* out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual.
  *
  * A tile of the executor is a row panel (up to 32 rows) by a run of columns. The thread
- * brings the row panel into the micro-kernels' form in its scratch once and keeps it while it works on that
- * panel; then, 64 columns at a time, micro-kernels fill a small buffer in the first
- * cache, and one pass over it adds bias, activation and residual. The buffer also makes
- * it safe for out to be the residual. */
+ * brings the row panel into the micro-kernels' form in its scratch once and keeps it
+ * while it works on that panel. The micro-kernels add bias and residual and write to out,
+ * which is safe when out is the residual. With an activation, and in a last, partial
+ * column panel, they fill a small buffer in the first cache instead, 64 columns at a time,
+ * and a second pass takes its rows to out. */
 #include "kernels/kernels.h"
 #include "kernels/linear/tiles.h"
 #include "math/activation.h"
@@ -80,30 +81,36 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
+/* The next four rows. */
+static void next_tile(v_tile_out *to) {
+  to->out += V_TILE_ROWS * to->stride;
+  if (to->residual) to->residual += V_TILE_ROWS * to->stride;
+}
+
 static void panel_i8b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, float *out) {
+                        uint32_t rows, v_tile_out to) {
   const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
   const v_block_i8 *weights = (const v_block_i8 *)(const void *)panel;
   v_widen_scales_i8(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
     v_linear_i8b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       out, CHUNK_COLUMNS);
+                       &to);
   }
 }
 
 static void panel_i4b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, float *out) {
+                        uint32_t rows, v_tile_out to) {
   const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
   const v_block_i4 *weights = (const v_block_i4 *)(const void *)panel;
   v_widen_scales_i4(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
     v_linear_i4b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       out, CHUNK_COLUMNS);
+                       &to);
   }
 }
 
 static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                      uint32_t rows, float *out) {
+                      uint32_t rows, v_tile_out to) {
   const float *weights = (const float *)(const void *)panel;
   if (w->format == V_FORMAT_F16) {
     for (uint32_t i = 0; i < w->cols * V_PANEL; i += 4) {
@@ -111,41 +118,69 @@ static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const 
     }
     weights = s->widened;
   }
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
-    v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, out, CHUNK_COLUMNS);
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
+    v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, &to);
   }
 }
 
-/* Fills results with the product of the row panel and up to 64 columns. */
-static void multiply(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
-                     uint32_t first, uint32_t columns) {
+/* The product of the row panel and the 8 columns from `column` on. */
+static void multiply_panel(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
+                           uint32_t column, v_tile_out to) {
+  const uint8_t *panel = w->data + column / V_PANEL * w->panel_bytes;
+  switch (w->format) {
+    case V_FORMAT_I8B32: panel_i8b32(s, w, panel, rows, to); break;
+    case V_FORMAT_I4B32: panel_i4b32(s, w, panel, rows, to); break;
+    default: panel_f32(s, w, panel, rows, to);
+  }
+}
+
+/* What becomes of a row panel's products. */
+typedef struct {
+  v_activation activation;
+  uint32_t width;
+  const float *bias;     /* [width] or NULL */
+  const float *residual; /* the row panel's first row, or NULL */
+  float *out;            /* the same */
+} v_linear_output;
+
+/* Columns first .. first + columns - 1 of the row panel, a multiple of 8 without an
+ * activation: straight to out. */
+static void write_columns(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
+                          const v_linear_output *o, uint32_t first, uint32_t columns) {
+  for (uint32_t c = first; c < first + columns; c += V_PANEL) {
+    const v_tile_out to = {.out = o->out + c,
+                           .residual = o->residual ? o->residual + c : NULL,
+                           .stride = o->width,
+                           .bias = o->bias ? o->bias + c : NULL};
+    multiply_panel(s, w, rows, c, to);
+  }
+}
+
+/* Up to 64 columns by way of the buffer. */
+static void buffer_columns(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
+                           const v_linear_output *o, uint32_t first, uint32_t columns) {
+  float bias[CHUNK_COLUMNS];
+  if (o->bias) {
+    v_copy_floats(bias, o->bias + first, columns);
+    v_zero_floats(bias + columns, (uint32_t)v_round_up(columns, V_PANEL) - columns);
+  }
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
-    const uint8_t *panel = w->data + (first + c) / V_PANEL * w->panel_bytes;
-    switch (w->format) {
-      case V_FORMAT_I8B32: panel_i8b32(s, w, panel, rows, s->results + c); break;
-      case V_FORMAT_I4B32: panel_i4b32(s, w, panel, rows, s->results + c); break;
-      default: panel_f32(s, w, panel, rows, s->results + c);
-    }
+    const v_tile_out to = {.out = s->results + c,
+                           .stride = CHUNK_COLUMNS,
+                           .bias = o->bias ? bias + c : NULL};
+    multiply_panel(s, w, rows, first + c, to);
   }
-}
-
-/* One row of the buffer: + bias, activation, + residual, store. */
-static void finish_row(const v_task *t, float *x, const float *bias, const float *residual,
-                       float *out, uint32_t n) {
-  const v_activation activation = (v_activation)t->op->uints[V_LINEAR_ACTIVATION];
-  if (activation != V_ACTIVATION_NONE) {
-    if (bias) {
-      V_FOR_COLUMNS(i, lanes, n) { v_store(x + i, v_add(v_load(x + i), v_at(bias + i, lanes))); }
-      bias = NULL;
+  for (uint32_t r = 0; r < rows; r++) {
+    float *x = s->results + r * CHUNK_COLUMNS;
+    const size_t at = (size_t)r * o->width + first;
+    if (!o->residual) {
+      v_activate(o->activation, x, o->out + at, columns);
+      continue;
     }
-    v_activate(activation, x, residual ? x : out, n);
-    if (!residual) return;
-  }
-  V_FOR_COLUMNS(i, lanes, n) {
-    v128_t y = v_load(x + i);
-    if (bias) y = v_add(y, v_at(bias + i, lanes));
-    if (residual) y = v_add(y, v_at(residual + i, lanes));
-    v_put(out + i, y, lanes);
+    v_activate(o->activation, x, x, columns);
+    V_FOR_COLUMNS(i, lanes, columns) {
+      v_put(o->out + at + i, v_add(v_load(x + i), v_at(o->residual + at + i, lanes)), lanes);
+    }
   }
 }
 
@@ -163,17 +198,22 @@ void v_linear_run(v_task *t, uint32_t tile) {
     prepare_rows(&s, w, x, x_stride, rows);
     t->prepared = panel + 1;
   }
-  const float *bias = v_vector(t, V_LINEAR_BIAS);
-  const bool has_residual = op->ins[V_LINEAR_RESIDUAL] >= 0;
+  const size_t at = (size_t)row0 * width;
+  const v_linear_output o = {
+      .activation = (v_activation)op->uints[V_LINEAR_ACTIVATION],
+      .width = width,
+      .bias = v_vector(t, V_LINEAR_BIAS),
+      .residual = op->ins[V_LINEAR_RESIDUAL] >= 0 ? v_in(t, V_LINEAR_RESIDUAL) + at : NULL,
+      .out = v_slot(t, op->out) + at,
+  };
   const uint32_t end = v_min_u32((tile % runs + 1) * run, width);
-  for (uint32_t c = tile % runs * run; c < end; c += CHUNK_COLUMNS) {
-    const uint32_t columns = v_min_u32(CHUNK_COLUMNS, end - c);
-    multiply(&s, w, rows, c, columns);
-    for (uint32_t r = 0; r < rows; r++) {
-      const size_t at = (size_t)(row0 + r) * width + c;
-      finish_row(t, s.results + r * CHUNK_COLUMNS, bias ? bias + c : NULL,
-                 has_residual ? v_in(t, V_LINEAR_RESIDUAL) + at : NULL, v_slot(t, op->out) + at,
-                 columns);
-    }
+  uint32_t c = tile % runs * run;
+  if (o.activation == V_ACTIVATION_NONE) {
+    const uint32_t whole = (end - c) / V_PANEL * V_PANEL;
+    write_columns(&s, w, rows, &o, c, whole);
+    c += whole;
+  }
+  for (; c < end; c += CHUNK_COLUMNS) {
+    buffer_columns(&s, w, rows, &o, c, v_min_u32(CHUNK_COLUMNS, end - c));
   }
 }

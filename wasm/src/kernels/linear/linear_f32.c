@@ -10,8 +10,8 @@ V_INLINE v128_t multiply_add(v128_t a, v128_t b, v128_t c) {
 #endif
 }
 
-V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t k, float *out,
-                   uint32_t out_stride) {
+V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t k,
+                   const v_tile_out *to) {
   v_columns sum[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   V_KEEP_LOOP for (; k > 0; k--, x += V_TILE_ROWS, w += V_PANEL) {
@@ -24,10 +24,10 @@ V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t
       sum[r].hi = multiply_add(a, w1, sum[r].hi);
     }
   }
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);
+  v_finish_rows(rows, sum, to);
 }
 
-void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k, float *out,
-                      uint32_t out_stride) {
-  V_DISPATCH_ROWS(tile, rows, x, panel, k, out, out_stride)
+void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k,
+                      const v_tile_out *to) {
+  V_DISPATCH_ROWS(tile, rows, x, panel, k, to)
 }

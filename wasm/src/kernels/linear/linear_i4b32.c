@@ -24,12 +24,12 @@ V_INLINE void load_groups(const uint8_t *p, v_columns *low, v_columns *high) {
 }
 
 V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_block_i4 *w,
-                   const v_block_scales *scales, uint32_t blocks, float *out, uint32_t out_stride) {
+                   const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {
   v_columns sum[V_TILE_ROWS];
   V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
   for (; blocks > 0; blocks--, x++, w++, scales++) {
     v_columns dot[V_TILE_ROWS];
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_zero_columns();
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_start_dot();
     const v_activation_group *a = x->codes;
     const uint8_t *c = w->codes;
     V_KEEP_LOOP for (uint32_t g = 0; g < HALF; g++, a++, c += GROUP_BYTES) {
@@ -44,13 +44,12 @@ V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_blo
     V_BASE(scales);
     V_UNROLL for (uint32_t r = 0; r < rows; r++) v_add_block(&sum[r], dot[r], scales, x, r);
   }
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);
+  v_finish_rows(rows, sum, to);
 }
 
 void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i4 *panel,
-                        const v_block_scales *scales, uint32_t blocks, float *out,
-                        uint32_t out_stride) {
-  V_DISPATCH_ROWS(tile, rows, x, panel, scales, blocks, out, out_stride)
+                        const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {
+  V_DISPATCH_ROWS(tile, rows, x, panel, scales, blocks, to)
 }
 
 void v_widen_scales_i4(v_block_scales *to, const v_block_i4 *panel, uint32_t blocks) {
