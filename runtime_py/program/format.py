@@ -68,7 +68,7 @@ class Tensor:
         """The safetensors entries that hold this tensor."""
         if self.format in (TensorFormat.F32, TensorFormat.F16):
             return (self.name,)
-        if self.format is TensorFormat.I8R:
+        if self.format in (TensorFormat.I8R, TensorFormat.S8B32):
             return (self.name, self.name + ".scale")
         return (self.name, self.name + ".scale", self.name + ".min")
 
@@ -131,6 +131,11 @@ class Program:
     @property
     def output(self) -> Slot:
         return self.slots[self.output_slot]
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether it reads and writes a key-value cache."""
+        return any(op.kind is OpKind.CACHE for op in self.ops)
 
     def encode(self) -> bytes:
         """The bytes of ``program.bin``."""
