@@ -32,23 +32,25 @@ class SamplingRow:
     """How the backend turns one wanted row of logits into a token.
 
     Applied in this order: repetition, presence and frequency penalties over
-    ``penalized``, ``bias``, ``mask``, temperature, top-k, top-p, min-p. The random
-    number is a function of ``seed`` and ``position`` alone.
+    ``penalized``, ``bias``, ``mask``, temperature, top-k, top-p, min-p; docs/design.md 7.2
+    has the arithmetic. The random number is a function of ``seed`` and ``position`` alone.
 
     Attributes:
-        temperature: 0 takes the most likely token (the lowest id on a tie).
+        temperature: 0 takes the most likely token (the lowest id on a tie); else 1e-6 to 1e6.
         top_k: 0 = all.
         top_p: 1 = all. Nucleus over the probabilities after temperature and top-k.
         min_p: 0 = all; drops tokens below ``min_p`` times the largest probability.
         repetition_penalty: divides positive and multiplies negative logits of the
-            ``penalized`` ids (Keskar et al. 2019); 1 = none.
+            ``penalized`` ids (Keskar et al. 2019); 1 = none; 1e-3 to 1e3.
         presence_penalty, frequency_penalty: subtracted once, or per occurrence, from the
-            ids that were *generated*; 0 = none.
-        penalized: (token id, occurrences in the prompt, occurrences in the output).
-        bias: (token id, added to its logit).
-        mask: bit i allows token i, ``ceil(vocab / 32)`` little-endian u32; None allows all.
+            ids that were *generated*; 0 = none; -1e3 to 1e3.
+        penalized: (token id, occurrences in the prompt, occurrences in the output), each
+            id once.
+        bias: (token id, added to its logit), each id once; -1e9 to 1e9.
+        mask: bit i allows token i, ``ceil(vocab / 32)`` little-endian u32; None allows
+            all; at least one token must be allowed.
         seed: 64 bits.
-        position: of the token to be sampled, from 0 at the first prompt token.
+        position: of the token to be sampled, from 0 at the first prompt token; 32 bits.
         top_logprobs: how many most likely tokens to report, at most 20.
     """
 
@@ -120,15 +122,19 @@ class StepResult:
 
     Attributes:
         output: C-contiguous f32 memoryview [rows, width] with ``format == 'f'``; rows are
-            sequences, or tokens when the program's output slot holds tokens. Owned by
-            the result: a later step does not change it.
+            sequences, or tokens when the program's output slot holds tokens. A decoder's
+            rows are the wanted ones, its width the vocabulary; without wanted rows, or
+            when the step samples, it has no elements. Owned by the result: a later step
+            does not change it.
         statuses: one `SeqStatus` per sequence, as bytes.
         device_ns: time inside the backend.
+        sampled: decoders only: the tokens, one per wanted row, when the step samples.
     """
 
     output: memoryview[float]
     statuses: bytes
     device_ns: int
+    sampled: tuple[Sampled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
