@@ -116,7 +116,8 @@ class Program:
     """A lowered model: what a backend executes, without its weights.
 
     Attributes:
-        output_slot: a SEQS slot (one vector per sequence) or a TOKENS slot (one per token).
+        output_slot: a SEQS slot (one vector per sequence) or a TOKENS slot (one per token);
+            of a decoder, a PICKED slot (the logits of each wanted row).
         vocab_size: token ids are in ``0 .. vocab_size - 1``.
         max_positions: longest sequence in tokens; 0 = unlimited.
     """

@@ -341,6 +341,16 @@ def validate(program: Program) -> Program:
             op.check(slot < 0 or slot in written, f"reads slot {slot} before anything writes it")
         _RULES[op.op.kind](op)
         written.update((op.op.out, op.op.out2))
+    if p.is_decoder != (p.output.rows is Rows.PICKED):
+        raise ArtifactCorrupt(
+            f"program.bin: the output slot holds {p.output.rows.name}, expected "
+            + ("PICKED for a program with a cache" if p.is_decoder else "TOKENS or SEQS")
+        )
+    if p.is_decoder and p.output.width != p.vocab_size:
+        raise ArtifactCorrupt(
+            f"program.bin: the output slot is {p.output.width} wide, "
+            f"expected the vocabulary's {p.vocab_size}"
+        )
     if p.output_slot not in written:
         raise ArtifactCorrupt("program.bin: no op writes the output slot")
     return program
