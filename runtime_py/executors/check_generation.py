@@ -22,7 +22,9 @@ def check_cache(kv_blocks: int, step: Step) -> None:
     """
     tables, seqs = step.block_tables, step.seqs
     if len(tables) != len(seqs):
-        raise InvalidInput(f"block_tables has {len(tables)} tables for {len(seqs)} sequences")
+        raise InvalidInput(
+            f"block_tables has {len(tables)} tables, expected {len(seqs)}, one per sequence"
+        )
     writers: dict[int, int] = {}
     for i, (row, table) in enumerate(zip(seqs, tables, strict=True)):
         _, tokens, context, _ = row
@@ -95,7 +97,9 @@ def check_sampling(vocab_size: int, step: Step) -> None:
     if rows is None:
         return
     if len(rows) != len(step.wanted):
-        raise InvalidInput(f"sampling has {len(rows)} rows for {len(step.wanted)} wanted rows")
+        raise InvalidInput(
+            f"sampling has {len(rows)} rows, expected {len(step.wanted)}, one per wanted row"
+        )
     for i, row in enumerate(rows):
         if not _in_range(row):
             raise _out_of_range(i, row)
