@@ -44,7 +44,9 @@ class Host:
     def call(self, name: str, *args: int) -> int:
         """Pointers and counts come back as u32, statuses as they are."""
         value = self._exports[name](self._store, *(ctypes.c_int32(a).value for a in args))
-        unsigned = name in ("v_alloc", "v_workspace", "v_detail", "v_features")
+        unsigned = name in (
+            *("v_alloc", "v_workspace", "v_detail", "v_features", "v_part_bytes"),
+        )
         return value & 0xFFFFFFFF if unsigned else value
 
     def detail(self) -> tuple[int, int]:

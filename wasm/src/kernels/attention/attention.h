@@ -46,4 +46,9 @@ void v_attention_pack_keys(const v_heads *h, float *packed, uint32_t first, uint
 void v_attention_block(const v_heads *h, const v_attention_scratch_parts *s, uint32_t head,
                        uint32_t query, uint32_t rows, uint32_t first_key, float *max, float *sum);
 
+/* Turns `columns` q.k of query number `query` of head `head` into weights, updates the
+ * running maximum and sum, returns the factor by which the earlier output shrinks. */
+float v_attention_softmax(const v_heads *h, float *scores, uint32_t columns, uint32_t head,
+                          uint32_t query, uint32_t first_key, float *max, float *sum);
+
 #endif

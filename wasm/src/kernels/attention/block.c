@@ -105,11 +105,9 @@ static v128_t finish_scores(const v_heads *h, float *scores, uint32_t columns, u
   return most;
 }
 
-/* Turns a row of q.k into weights, updates m and l, returns the factor by which the
- * earlier output shrinks. */
-static V_NOINLINE float softmax_row(const v_heads *h, float *scores, uint32_t columns,
-                                    uint32_t head, uint32_t query, uint32_t first_key, float *max,
-                                    float *sum) {
+V_NOINLINE float v_attention_softmax(const v_heads *h, float *scores, uint32_t columns,
+                                     uint32_t head, uint32_t query, uint32_t first_key, float *max,
+                                     float *sum) {
   v128_t most = finish_scores(h, scores, columns, head, query, first_key, v_splat(*max));
   most = wasm_f32x4_pmax(most, wasm_i32x4_shuffle(most, most, 2, 3, 0, 1));
   most = wasm_f32x4_pmax(most, wasm_i32x4_shuffle(most, most, 1, 0, 3, 2));
@@ -178,8 +176,8 @@ V_INLINE void block(const uint32_t rows, const v_heads *h, const v_attention_scr
   }
   float shrink[V_QUERY_TILE];
   for (uint32_t r = 0; r < rows; r++) {
-    shrink[r] = softmax_row(h, s->scores + r * V_KEYS, columns, h->first_head + head, query + r,
-                            first_key, max + r, sum + r);
+    shrink[r] = v_attention_softmax(h, s->scores + r * V_KEYS, columns, h->first_head + head,
+                                    query + r, first_key, max + r, sum + r);
   }
   add_values(rows, h, s->scores, h->v + first_key * h->v_stride, keys, out, shrink);
 }

@@ -9,8 +9,8 @@ typedef struct {
   v128_t lo, hi; /* columns 0..3 and 4..7 */
 } v_columns;
 
-/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the signed one: engines agree while
- * the second is in 0..127. */
+/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the
+ * signed one: engines agree while the second is in 0..127. */
 #ifdef __wasm_relaxed_simd__
 V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
@@ -41,6 +41,23 @@ V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w
   sum->hi = v_muladd(v_load(w->min + 4), codes, sum->hi);
 }
 
+/* The same for a format without a min. */
+V_INLINE void v_add_symmetric_block(v_columns *sum, v_columns dot, const v_block_scales *w,
+                                    const v_activation_block *x, uint32_t row) {
+  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
+  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
+  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
+}
+
+/* The dot product of row `row` from those of its lanes: exact in 32 bits, since 32 codes of
+ * at most 32639 times weights of at most 128 stay below 2^28. */
+V_INLINE v_columns v_row_dot(const v_columns *dot, uint32_t row, const bool wide) {
+  if (!wide || V_WIDE_LANES == 1) return dot[row];
+  const v_columns high = dot[2 * row], low = dot[2 * row + 1];
+  return (v_columns){wasm_i32x4_add(wasm_i32x4_shl(high.lo, 8), low.lo),
+                     wasm_i32x4_add(wasm_i32x4_shl(high.hi, 8), low.hi)};
+}
+
 V_INLINE void v_widen_scales(v_block_scales *to, const uint16_t *scale, const uint16_t *min) {
   V_UNROLL for (uint32_t c = 0; c < V_PANEL; c += 4) {
     v_store(to->scale + c, v_f16x4_to_f32x4(scale + c));
@@ -52,6 +69,41 @@ V_INLINE void v_store_columns(float *out, v_columns c) {
   v_store(out, c.lo);
   v_store(out + 4, c.hi);
 }
+
+/* Defines `static void name(x, rows, wide, panel, scales, blocks, out, out_stride)`: a tile of
+ * up to V_LANES lanes by a panel of 8 columns. `dot_block(lanes, dot, x, w)` adds a block's
+ * integers to zeroed dots, `add_block` takes them into a row's sums. */
+#define V_DEFINE_TILE(name, block_type, dot_block, add_block)                                     \
+  V_INLINE void name##_rows(const uint32_t rows, const bool wide, const v_activation_block *x,    \
+                            const block_type *w, const v_block_scales *scales, uint32_t blocks,   \
+                            float *out, uint32_t out_stride) {                                    \
+    v_columns sum[V_LANES];                                                                       \
+    const uint32_t lanes = wide ? rows * V_WIDE_LANES : rows;                                     \
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();                       \
+    for (; blocks > 0; blocks--, x++, w++, scales++) {                                            \
+      v_columns dot[V_LANES];                                                                     \
+      V_UNROLL for (uint32_t l = 0; l < lanes; l++) dot[l] = v_zero_columns();                    \
+      dot_block(lanes, dot, x, w);                                                                \
+      V_BASE(x);                                                                                  \
+      V_BASE(scales);                                                                             \
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) {                                              \
+        add_block(&sum[r], v_row_dot(dot, r, wide), scales, x, r);                                \
+      }                                                                                           \
+    }                                                                                             \
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) v_store_columns(out + r * out_stride, sum[r]);   \
+  }                                                                                               \
+  void name(const v_activation_block *x, uint32_t rows, bool wide, const block_type *panel,       \
+            const v_block_scales *scales, uint32_t blocks, float *out, uint32_t out_stride) {     \
+    if (wide && V_WIDE_LANES > 1) {                                                               \
+      if (rows == 1) {                                                                            \
+        name##_rows(1, true, x, panel, scales, blocks, out, out_stride);                          \
+      } else {                                                                                    \
+        name##_rows(2, true, x, panel, scales, blocks, out, out_stride);                          \
+      }                                                                                           \
+      return;                                                                                     \
+    }                                                                                             \
+    V_DISPATCH_ROWS(name##_rows, rows, false, x, panel, scales, blocks, out, out_stride)          \
+  }
 
 /* Instantiates `kernel` for 1 to 4 rows and picks one. */
 #define V_DISPATCH_ROWS(kernel, rows, ...)        \

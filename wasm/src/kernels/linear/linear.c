@@ -1,8 +1,8 @@
 /* out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual.
  *
  * A tile of the executor is a row panel (up to 32 rows) by a run of columns. The thread
- * brings the row panel into the micro-kernels' form in its scratch once and keeps it while it works on that
- * panel; then, 64 columns at a time, micro-kernels fill a small buffer in the first
+ * brings the row panel into the micro-kernels' form in its scratch once and keeps it while
+ * it works on that panel; then, 64 columns at a time, micro-kernels fill a small buffer in the first
  * cache, and one pass over it adds bias, activation and residual. The buffer also makes
  * it safe for out to be the residual. */
 #include "kernels/kernels.h"
@@ -17,30 +17,30 @@ typedef struct {
   float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
   float *widened;             /* f16: one column panel in f32 */
   v_block_scales *scales;     /* block formats: one column panel's scales in f32 */
-  v_activation_block *blocks; /* block formats: [PANEL_ROWS / 4][blocks] */
+  v_activation_block *blocks; /* block formats: [PANEL_ROWS / v_tile_rows(wide)][blocks] */
+  bool wide;                  /* 16-bit activations */
   float *rows;                /* f32, f16: [PANEL_ROWS / 4][k][4] */
 } v_linear_scratch_parts;
 
-static bool is_block_format(v_format format) {
-  return format == V_FORMAT_I8B32 || format == V_FORMAT_I4B32;
-}
+static bool is_wide(const v_op_record *op) { return op->uints[V_LINEAR_ACTIVATION_BITS] == 16; }
 
 uint64_t v_linear_scratch(const v_program *p, const v_op_record *op) {
   const v_tensor_record *w = &p->tensors[op->tensors[V_LINEAR_WEIGHT]];
   const uint64_t k = w->shape[1], blocks = v_ceil_div(w->shape[1], V_BLOCK);
   const uint64_t results = PANEL_ROWS * CHUNK_COLUMNS * sizeof(float);
-  if (is_block_format((v_format)w->format)) {
+  if (v_is_block_format((v_format)w->format)) {
     return results + blocks * (sizeof(v_block_scales) +
-                               PANEL_ROWS / V_TILE_ROWS * sizeof(v_activation_block));
+                               PANEL_ROWS / v_tile_rows(is_wide(op)) * sizeof(v_activation_block));
   }
   return results + k * sizeof(float) * (PANEL_ROWS + V_PANEL);
 }
 
 static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) {
   v_linear_scratch_parts s = {0};
+  s.wide = is_wide(t->op);
   s.results = (float *)(void *)t->scratch;
   float *rest = s.results + PANEL_ROWS * CHUNK_COLUMNS;
-  if (is_block_format(w->format)) {
+  if (v_is_block_format(w->format)) {
     s.scales = (v_block_scales *)(void *)rest;
     s.blocks = (v_activation_block *)(void *)(s.scales + v_ceil_div(w->cols, V_BLOCK));
   } else {
@@ -55,10 +55,11 @@ static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, con
                          size_t x_stride, uint32_t rows) {
   const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
   for (uint32_t r = 0; r < rows; r++, x += x_stride) {
-    const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
-    if (is_block_format(w->format)) {
-      v_quantize_row(s->blocks + tile * blocks, lane, x, w->cols);
+    if (v_is_block_format(w->format)) {
+      const uint32_t step = v_tile_rows(s->wide);
+      v_quantize_row(s->blocks + r / step * blocks, r % step, x, w->cols, s->wide);
     } else {
+      const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
       float *to = s->rows + (size_t)tile * w->cols * V_TILE_ROWS + lane;
       for (uint32_t i = 0; i < w->cols; i++) to[i * V_TILE_ROWS] = x[i];
     }
@@ -70,7 +71,7 @@ static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, con
 static uint32_t tile_columns(const v_task *t) {
   const uint32_t width = v_width(t, t->op->out);
   const uint32_t panels = v_ceil_div(v_out_rows(t), PANEL_ROWS);
-  if (t->ranks == 1 || panels >= 4 * t->ranks) return width;
+  if (t->ranks == 1 || panels >= 4 * t->ranks || panels == 0) return width;
   const uint32_t parts = v_ceil_div(4 * t->ranks, panels);
   return v_ceil_div(v_ceil_div(width, parts), CHUNK_COLUMNS) * CHUNK_COLUMNS;
 }
@@ -80,27 +81,21 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
-static void panel_i8b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, float *out) {
-  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
-  const v_block_i8 *weights = (const v_block_i8 *)(const void *)panel;
-  v_widen_scales_i8(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
-    v_linear_i8b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       out, CHUNK_COLUMNS);
+/* One panel of 8 columns for all rows of the row panel: its scales are widened once. */
+#define DEFINE_PANEL(format, block_type)                                                         \
+  static void panel_##format##b32(const v_linear_scratch_parts *s, const v_weight *w,            \
+                                  const uint8_t *panel, uint32_t rows, float *out) {             \
+    const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK), step = v_tile_rows(s->wide);           \
+    const block_type *weights = (const block_type *)(const void *)panel;                         \
+    v_widen_scales_##format(s->scales, weights, blocks);                                         \
+    for (uint32_t r = 0; r < rows; r += step, out += step * CHUNK_COLUMNS) {                     \
+      v_linear_##format##b32_4x8(s->blocks + r / step * blocks, v_min_u32(step, rows - r),       \
+                                 s->wide, weights, s->scales, blocks, out, CHUNK_COLUMNS);       \
+    }                                                                                            \
   }
-}
-
-static void panel_i4b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, float *out) {
-  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
-  const v_block_i4 *weights = (const v_block_i4 *)(const void *)panel;
-  v_widen_scales_i4(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, out += V_TILE_ROWS * CHUNK_COLUMNS) {
-    v_linear_i4b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       out, CHUNK_COLUMNS);
-  }
-}
+DEFINE_PANEL(i8, v_block_i8)
+DEFINE_PANEL(i4, v_block_i4)
+DEFINE_PANEL(s8, v_block_s8)
 
 static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
                       uint32_t rows, float *out) {
@@ -124,6 +119,7 @@ static void multiply(const v_linear_scratch_parts *s, const v_weight *w, uint32_
     switch (w->format) {
       case V_FORMAT_I8B32: panel_i8b32(s, w, panel, rows, s->results + c); break;
       case V_FORMAT_I4B32: panel_i4b32(s, w, panel, rows, s->results + c); break;
+      case V_FORMAT_S8B32: panel_s8b32(s, w, panel, rows, s->results + c); break;
       default: panel_f32(s, w, panel, rows, s->results + c);
     }
   }
