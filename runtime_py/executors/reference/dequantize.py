@@ -102,11 +102,11 @@ def quantize_activations(xp: Any, x: Array, bits: int = 8) -> Array:
     f32 = xp.asarray(x, dtype=xp.float32)
     if padding:
         f32 = xp.concat([f32, xp.zeros((tokens, padding), dtype=xp.float32)], axis=1)
-    blocks = xp.reshape(f32, (tokens, -1, BLOCK))
+    blocks = xp.reshape(f32, (tokens, (columns + padding) // BLOCK, BLOCK))
     most = LARGEST_CODE[bits]
     scale = xp.max(xp.abs(blocks), axis=2, keepdims=True) / most
     one = xp.ones_like(scale)
     codes = xp.round(blocks * (one / xp.where(scale == 0, one, scale)))
     codes = xp.where(blocks == 0, xp.zeros_like(codes), xp.clip(codes, -most, most))
     values = xp.asarray(codes, dtype=x.dtype) * xp.asarray(scale, dtype=x.dtype)
-    return xp.reshape(values, (tokens, -1))[:, :columns]
+    return xp.reshape(values, (tokens, columns + padding))[:, :columns]

@@ -41,7 +41,8 @@ def decoder(
 
     x, normed, mixed = b.tokens(WIDTH), b.tokens(WIDTH), b.tokens(q_width)
     qkv, wide, gated = b.tokens(packed), b.tokens(2 * FFN), b.tokens(FFN)
-    table = b.tensor(normal(next(seed), VOCAB, WIDTH), fmt)
+    # small, so that the layers say more than the last token, and many tokens are likely
+    table = b.tensor(normal(next(seed), VOCAB, WIDTH) / 4, fmt)
     b.add(OpKind.EMBED, x, table=table, scale=1.0)
     for layer in range(layers):
         dense(qkv, norm(normed, x), WIDTH, packed)
