@@ -6,7 +6,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+KVFormat = Literal["f32", "f16"]
+"""How a decoder's cache stores keys and values."""
 
 
 class SeqRow(NamedTuple):

@@ -48,10 +48,15 @@ def check_cache(kv_blocks: int, step: Step) -> None:
                 )
             writers[block] = i
     if step.copies:
-        _check_copies(kv_blocks, step.copies)
+        check_copies(kv_blocks, step.copies)
 
 
-def _check_copies(kv_blocks: int, copies: Sequence[tuple[int, int]]) -> None:
+def check_copies(kv_blocks: int, copies: Sequence[tuple[int, int]]) -> None:
+    """Copied blocks exist; their destinations are written once and never read.
+
+    Raises:
+        InvalidInput: names the copy and the block.
+    """
     sources = {source for source, _ in copies}
     seen: set[int] = set()
     for i, (source, destination) in enumerate(copies):

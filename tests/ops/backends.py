@@ -74,7 +74,32 @@ def reference_steps(dtype: Dtype, device: str | None = None) -> StepsFactory:
     return make
 
 
+def wasmtime_steps(variant: Variant, threads: int = 1) -> StepsFactory:
+    def make(case: StepsCase) -> ModelExecutor:
+        limits = case.limits
+        return WasmtimeExecutor.from_weights(
+            case.program,
+            case.weights(),
+            variant=variant,
+            threads=threads,
+            max_tokens=limits.max_tokens,
+            max_seqs=limits.max_seqs,
+            kv_blocks=limits.kv_blocks,
+            max_wanted=limits.max_wanted,
+            kv_format=case.kv_format,
+        )
+
+    return make
+
+
+WASMTIME_STEPS: dict[str, StepsFactory] = {
+    "simd": wasmtime_steps("simd"),
+    "relaxed": wasmtime_steps("relaxed"),
+    "simd-threads": wasmtime_steps("simd-threads", 2),
+    "relaxed-threads": wasmtime_steps("relaxed-threads", 2),
+}
 STEPS: dict[str, StepsFactory] = {
     "reference-f64": reference_steps("float64"),
     "reference-f32": reference_steps("float32"),
+    **WASMTIME_STEPS,
 }

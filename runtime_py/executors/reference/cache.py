@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
+from runtime_py.executors.base import KVFormat
 from runtime_py.program import KV_BLOCK, OpKind, Program
 
 Array = Any
-KVFormat = Literal["f32", "f16"]
 
 
 class PagedCache:

@@ -9,8 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from runtime_py.errors import InvalidInput
-from runtime_py.executors.base import ExecutorLimits, Sampled, SeqStatus, Step, StepResult
-from runtime_py.executors.reference.cache import KVFormat, PagedCache
+from runtime_py.executors.base import (
+    ExecutorLimits,
+    KVFormat,
+    Sampled,
+    SeqStatus,
+    Step,
+    StepResult,
+)
+from runtime_py.executors.reference.cache import PagedCache
 from runtime_py.executors.reference.dequantize import BLOCK_FORMATS, dequantize
 from runtime_py.executors.reference.namespace import TorchNamespace, to_numpy
 from runtime_py.executors.reference.ops import OPS

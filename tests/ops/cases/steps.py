@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime_py.executors.base import ExecutorLimits, ModelExecutor, Sampled, Step, StepResult
+from runtime_py.executors.base import (
+    ExecutorLimits,
+    KVFormat,
+    ModelExecutor,
+    Sampled,
+    Step,
+    StepResult,
+)
 from runtime_py.executors.reference import ReferenceExecutor
-from runtime_py.executors.reference.cache import KVFormat
 from runtime_py.executors.weights import MemoryWeights
 from runtime_py.program import Program
 from tests.ops.cases.builder import Builder, Floats
