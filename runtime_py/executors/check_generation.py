@@ -37,10 +37,11 @@ def check_cache(kv_blocks: int, step: Step) -> None:
                 f"block table {i} has {len(table)} blocks, expected at least {blocks} "
                 f"for {end} tokens"
             )
-        if min(table) < 0 or max(table) >= kv_blocks:
-            bad = min(table) if min(table) < 0 else max(table)
+        used = table if len(table) == blocks else table[:blocks]
+        if min(used) < 0 or max(used) >= kv_blocks:
+            bad = min(used) if min(used) < 0 else max(used)
             raise InvalidInput(f"block table {i} has block {bad}, expected 0 to {kv_blocks - 1}")
-        for block in table[context // KV_BLOCK : blocks]:
+        for block in used[context // KV_BLOCK :]:
             if block in writers:
                 raise InvalidInput(
                     f"sequences {writers[block]} and {i} both write block {block}, "

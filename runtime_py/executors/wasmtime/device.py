@@ -181,7 +181,7 @@ class Device:
         seat.seqs[: 16 * num_seqs] = memoryview(rows).cast("B")
         generation = seat.generation
         if generation is not None:
-            generation.write(seat.header, step, self._program.vocab_size, self._limits)
+            generation.write(seat.header, step, self._program, self._limits)
         start = time.perf_counter_ns()
         if helpers:
             for rank, helper in enumerate(helpers, 1):

@@ -78,8 +78,8 @@ class WasmtimeExecutor:
             ("max_tokens", max_tokens, 1, 1 << 24),
             ("max_seqs", max_seqs, 1, 1 << 24),
             ("concurrent_steps", steps, 1, 1 if decoder else 256),
-            ("kv_blocks", kv_blocks, decoder, decoder << 24),
-            ("max_wanted", wanted, decoder, decoder << 24),
+            ("kv_blocks", kv_blocks, int(decoder), decoder << 24),
+            ("max_wanted", wanted, int(decoder), decoder << 24),
         ):
             if not least <= value <= most:
                 kind = f" for {'a decoder' if decoder else 'an encoder'}" if most < 2 else ""

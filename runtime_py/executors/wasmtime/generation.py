@@ -10,13 +10,9 @@ from itertools import chain
 
 from runtime_py.errors import InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Sampled, SamplingRow, Step
-from runtime_py.executors.check_generation import (
-    check_cache,
-    check_copies,
-    check_sampling,
-    check_wanted,
-)
-from runtime_py.program import KV_BLOCK
+from runtime_py.executors.check import check_step
+from runtime_py.executors.check_generation import check_copies, check_sampling
+from runtime_py.program import KV_BLOCK, Program
 
 PARTS = range(5, 12)
 """The v_ws_parts of `GenerationParts`, in its order."""
@@ -47,52 +43,47 @@ class GenerationParts:
     sampled: memoryview
 
     def write(
-        self, header: memoryview, step: Step, vocab_size: int, limits: ExecutorLimits
+        self, header: memoryview, step: Step, program: Program, limits: ExecutorLimits
     ) -> None:
         """Put what ``step`` adds into the workspace.
 
-        The module checks block ids and wanted rows; here is only checked what it cannot
-        see, or words differently.
+        The module checks block ids and wanted rows, faster than here; what it cannot see
+        is checked here.
 
         Raises:
-            InvalidInput: a table is too short, a copy or a sampling row not usable.
+            InvalidInput: the step is malformed.
         """
         if step.copies:
             check_copies(limits.kv_blocks, step.copies)
-        check_sampling(vocab_size, step)
+        check_sampling(program.vocab_size, step)
         wanted, copies = step.wanted, step.copies
-        if len(wanted) > limits.max_wanted:
-            check_wanted(limits.max_wanted, step)
         try:
-            self._write_tables(step, limits)
+            if len(wanted) > limits.max_wanted or not self._write_tables(step):
+                raise ValueError
             _put(self.copies, array("I", chain.from_iterable(copies)))
             _put(self.wanted, array("I", wanted))
         except (OverflowError, TypeError, ValueError):
-            check_cache(limits.kv_blocks, step)  # these say what is wrong
-            check_wanted(limits.max_wanted, step)
+            check_step(program, limits, step)  # says what is wrong
             raise
         header[5], header[6] = len(wanted), len(copies)
         header[7] = step.sampling is not None
         if step.sampling is not None:
             self._write_rows(step.sampling)
 
-    def _write_tables(self, step: Step, limits: ExecutorLimits) -> None:
-        if len(step.block_tables) != len(step.seqs):
-            check_cache(limits.kv_blocks, step)
+    def _write_tables(self, step: Step) -> bool:
+        """Whether every table covers its sequence, and all have room."""
         blocks, starts = array("i"), array("I")
         for (_, tokens, context, _), table in zip(step.seqs, step.block_tables, strict=True):
             count = -(-(context + tokens) // KV_BLOCK)
             if len(table) < count:
-                check_cache(limits.kv_blocks, step)
+                return False
             starts.append(len(blocks))
             blocks += table if len(table) == count else table[:count]
         if 4 * len(blocks) > len(self.blocks):
-            raise InvalidInput(
-                f"the block tables have {len(blocks)} blocks, expected at most "
-                f"{len(self.blocks) // 4}: more than all sequences can have positions for"
-            )
+            return False
         _put(self.tables, starts)
         _put(self.blocks, blocks)
+        return True
 
     def _write_rows(self, rows: Sequence[SamplingRow]) -> None:
         data = bytearray()

@@ -59,7 +59,7 @@ def load(
     max_seqs: int,
     workspaces: int,
     threads: int,
-    cache: CacheSizes | None,
+    cache: CacheSizes | None = None,
 ) -> None:
     """Validate, plan and seal the model, streaming its weights row range by row range.
 
