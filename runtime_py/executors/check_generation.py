@@ -30,6 +30,11 @@ def check_cache(kv_blocks: int, step: Step) -> None:
         _, tokens, context, _ = row
         end = context + tokens
         blocks = -(-end // KV_BLOCK)
+        if blocks > kv_blocks:
+            raise InvalidInput(
+                f"sequence {i} has {end} tokens, expected at most {kv_blocks * KV_BLOCK}: "
+                f"the cache has {kv_blocks} blocks"
+            )
         if not isinstance(table, array) or table.typecode != "i":
             raise InvalidType(f"block table {i} is {type(table).__name__}, expected array('i')")
         if len(table) < blocks:
@@ -110,7 +115,7 @@ def check_sampling(vocab_size: int, step: Step) -> None:
         if not _in_range(row):
             raise _out_of_range(i, row)
         if row.penalized or row.bias or row.mask is not None:
-            _check_lists(i, row, vocab_size)
+            check_lists(i, row, vocab_size)
 
 
 def _in_range(row: SamplingRow) -> bool:
@@ -152,7 +157,12 @@ def _out_of_range(i: int, row: SamplingRow) -> InvalidInput:
     raise AssertionError(f"{row} is in range")
 
 
-def _check_lists(i: int, row: SamplingRow, vocab_size: int) -> None:
+def check_lists(i: int, row: SamplingRow, vocab_size: int) -> None:
+    """Penalized ids, biases and mask of sampling row ``i`` name tokens, each once.
+
+    Raises:
+        InvalidInput: names the row, the list, the value and what was expected.
+    """
     where = f"sampling row {i}"
     for name, ids in (
         ("penalized", [entry[0] for entry in row.penalized]),

@@ -65,6 +65,13 @@ BAD: dict[str, tuple[Callable[[], Step], str]] = {
         "block table 0 has 2 blocks, expected at least 3 for 70 tokens",
     ),
     "table-short-by-its-context": (lambda: tables([3, 1, 4], [5], [2]), "table 1 has 1 blocks"),
+    "more-than-the-cache": (
+        lambda: replace(
+            tables([3] * 12 + [1], [5, 9], [2]),
+            seqs=[SeqRow(0, 40, 12 * 32 - 30), *good().seqs[1:]],
+        ),
+        "sequence 0 has 394 tokens, expected at most 384",
+    ),
     "table-empty": (lambda: tables([3, 1, 4], [5, 9], []), "table 2 has 0 blocks"),
     "block-past-the-cache": (
         lambda: tables([3, 1, 4], [5, BLOCKS], [2]),
