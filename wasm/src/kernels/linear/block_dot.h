@@ -31,22 +31,30 @@ V_INLINE v_columns v_zero_columns(void) {
 
 /* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every
  * operation rounds (docs/design.md, 6.1). */
+V_INLINE void v_add_scaled(v_columns *sum, v_columns dot, v_columns scale,
+                           const v_activation_block *x, uint32_t row) {
+  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
+  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(scale.lo, sa), sum->lo);
+  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(scale.hi, sa), sum->hi);
+}
+V_INLINE void v_add_min(v_columns *sum, v_columns min, const v_activation_block *x, uint32_t row) {
+  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
+  sum->lo = v_muladd(min.lo, codes, sum->lo);
+  sum->hi = v_muladd(min.hi, codes, sum->hi);
+}
+
+V_INLINE v_columns v_load_columns(const float *p) { return (v_columns){v_load(p), v_load(p + 4)}; }
+
 V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w,
                           const v_activation_block *x, uint32_t row) {
-  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
-  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
-  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
-  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
-  sum->lo = v_muladd(v_load(w->min), codes, sum->lo);
-  sum->hi = v_muladd(v_load(w->min + 4), codes, sum->hi);
+  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
+  v_add_min(sum, v_load_columns(w->min), x, row);
 }
 
 /* The same for a format without a min. */
 V_INLINE void v_add_symmetric_block(v_columns *sum, v_columns dot, const v_block_scales *w,
                                     const v_activation_block *x, uint32_t row) {
-  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
-  sum->lo = v_muladd(wasm_f32x4_convert_i32x4(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
-  sum->hi = v_muladd(wasm_f32x4_convert_i32x4(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
+  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
 }
 
 /* The dot product of row `row` from those of its lanes: exact in 32 bits, since 32 codes of
@@ -106,12 +114,12 @@ V_INLINE void v_store_columns(float *out, v_columns c) {
   }
 
 /* Instantiates `kernel` for 1 to 4 rows and picks one. */
-#define V_DISPATCH_ROWS(kernel, rows, ...)        \
-  switch (rows) {                                 \
-    case 1: kernel(1, __VA_ARGS__); break;        \
-    case 2: kernel(2, __VA_ARGS__); break;        \
-    case 3: kernel(3, __VA_ARGS__); break;        \
-    default: kernel(4, __VA_ARGS__); break;       \
+#define V_DISPATCH_ROWS(kernel, rows, ...)                                                        \
+  switch (rows) {                                                                                 \
+    case 1: kernel(1, __VA_ARGS__); break;                                                        \
+    case 2: kernel(2, __VA_ARGS__); break;                                                        \
+    case 3: kernel(3, __VA_ARGS__); break;                                                        \
+    default: kernel(4, __VA_ARGS__); break;                                                       \
   }
 
 #endif

@@ -82,16 +82,16 @@ uint32_t v_linear_tiles(const v_task *t) {
 }
 
 /* One panel of 8 columns for all rows of the row panel: its scales are widened once. */
-#define DEFINE_PANEL(format, block_type)                                                         \
-  static void panel_##format##b32(const v_linear_scratch_parts *s, const v_weight *w,            \
-                                  const uint8_t *panel, uint32_t rows, float *out) {             \
-    const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK), step = v_tile_rows(s->wide);           \
-    const block_type *weights = (const block_type *)(const void *)panel;                         \
-    v_widen_scales_##format(s->scales, weights, blocks);                                         \
-    for (uint32_t r = 0; r < rows; r += step, out += step * CHUNK_COLUMNS) {                     \
-      v_linear_##format##b32_4x8(s->blocks + r / step * blocks, v_min_u32(step, rows - r),       \
-                                 s->wide, weights, s->scales, blocks, out, CHUNK_COLUMNS);       \
-    }                                                                                            \
+#define DEFINE_PANEL(format, block_type)                                                          \
+  static void panel_##format##b32(const v_linear_scratch_parts *s, const v_weight *w,             \
+                                  const uint8_t *panel, uint32_t rows, float *out) {              \
+    const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK), step = v_tile_rows(s->wide);            \
+    const block_type *weights = (const block_type *)(const void *)panel;                          \
+    v_widen_scales_##format(s->scales, weights, blocks);                                          \
+    for (uint32_t r = 0; r < rows; r += step, out += step * CHUNK_COLUMNS) {                      \
+      v_linear_##format##b32_4x8(s->blocks + r / step * blocks, v_min_u32(step, rows - r),        \
+                                 s->wide, weights, s->scales, blocks, out, CHUNK_COLUMNS);        \
+    }                                                                                             \
   }
 DEFINE_PANEL(i8, v_block_i8)
 DEFINE_PANEL(i4, v_block_i4)
@@ -145,31 +145,110 @@ static void finish_row(const v_task *t, float *x, const float *bias, const float
   }
 }
 
+/* A run of columns of one row panel. */
+typedef struct {
+  const v_task *t;
+  const v_weight *w;
+  const v_linear_scratch_parts *s;
+  uint32_t row0, rows;
+  uint32_t first, end; /* columns */
+} v_linear_tile;
+
+/* Takes `columns` columns from `first` on of the results, rows CHUNK_COLUMNS apart, to out. */
+static void finish(const v_linear_tile *k, float *results, uint32_t first, uint32_t columns) {
+  const v_task *t = k->t;
+  const uint32_t width = v_width(t, t->op->out);
+  const float *bias = v_vector(t, V_LINEAR_BIAS);
+  const bool has_residual = t->op->ins[V_LINEAR_RESIDUAL] >= 0;
+  for (uint32_t r = 0; r < k->rows; r++) {
+    const size_t at = (size_t)(k->row0 + r) * width + first;
+    finish_row(t, results + r * CHUNK_COLUMNS, bias ? bias + first : NULL,
+               has_residual ? v_in(t, V_LINEAR_RESIDUAL) + at : NULL, v_slot(t, t->op->out) + at,
+               columns);
+  }
+}
+
+static void run_many(const v_linear_tile *k) {
+  for (uint32_t c = k->first; c < k->end; c += CHUNK_COLUMNS) {
+    const uint32_t columns = v_min_u32(CHUNK_COLUMNS, k->end - c);
+    multiply(k->s, k->w, k->rows, c, columns);
+    finish(k, k->s->results, c, columns);
+  }
+}
+
+static void few_rows(const v_linear_tile *k, uint32_t panel, uint32_t apart, uint32_t panels,
+                     float *out) {
+  const v_linear_scratch_parts *s = k->s;
+  const uint8_t *data = k->w->data + panel * k->w->panel_bytes;
+  const size_t bytes = (size_t)(apart * k->w->panel_bytes);
+  const size_t stride = (size_t)k->rows * CHUNK_COLUMNS;
+  const uint32_t blocks = v_ceil_div(k->w->cols, V_BLOCK);
+  switch (k->w->format) {
+    case V_FORMAT_I8B32:
+      v_linear_i8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+      break;
+    case V_FORMAT_I4B32:
+      v_linear_i4b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+      break;
+    default:
+      v_linear_s8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+  }
+}
+
+/* `count` panels from number `from` on in each of `streams` streams, which are `apart`
+ * panels from each other: 64 columns of each at a time. */
+static void run_streams(const v_linear_tile *k, uint32_t from, uint32_t count, uint32_t streams,
+                        uint32_t apart) {
+  const uint32_t most = CHUNK_COLUMNS / V_PANEL;
+  for (uint32_t p = 0; p < count; p += most) {
+    const uint32_t n = v_min_u32(most, count - p);
+    for (uint32_t i = 0; i < n; i++) {
+      few_rows(k, from + p + i, apart, streams, k->s->results + i * V_PANEL);
+    }
+    for (uint32_t j = 0; j < streams; j++) {
+      const uint32_t first = (from + p + j * apart) * V_PANEL;
+      finish(k, k->s->results + (size_t)j * k->rows * CHUNK_COLUMNS, first,
+             v_min_u32(n * V_PANEL, k->end - first));
+    }
+  }
+}
+
+static void run_few(const v_linear_tile *k) {
+  const uint32_t from = k->first / V_PANEL, panels = v_ceil_div(k->end - k->first, V_PANEL);
+  const uint32_t streams = v_few_panels(k->w->format, k->rows, k->s->wide);
+  const uint32_t each = panels / streams, rest = panels % streams;
+  run_streams(k, from, each, streams, each);
+  run_streams(k, from + each * streams, rest, 1, 0);
+}
+
 void v_linear_run(v_task *t, uint32_t tile) {
   const v_op_record *op = t->op;
   const v_weight *w = v_tensor(t, V_LINEAR_WEIGHT);
   const v_linear_scratch_parts s = scratch_parts(t, w);
   const uint32_t width = v_width(t, op->out), run = tile_columns(t);
-  const uint32_t runs = v_ceil_div(width, run), panel = tile / runs;
+  const uint32_t runs = v_ceil_div(width, run), panel = tile / runs, first = tile % runs * run;
   const uint32_t row0 = panel * PANEL_ROWS;
-  const uint32_t rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0);
+  const v_linear_tile k = {
+      .t = t,
+      .w = w,
+      .s = &s,
+      .row0 = row0,
+      .rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0),
+      .first = first,
+      .end = v_min_u32(first + run, width),
+  };
   const size_t x_stride = v_width(t, op->ins[V_LINEAR_X]);
   const float *x = v_in(t, V_LINEAR_X) + row0 * x_stride + op->uints[V_LINEAR_X_OFFSET];
   if (t->prepared != panel + 1) {
-    prepare_rows(&s, w, x, x_stride, rows);
+    prepare_rows(&s, w, x, x_stride, k.rows);
     t->prepared = panel + 1;
   }
-  const float *bias = v_vector(t, V_LINEAR_BIAS);
-  const bool has_residual = op->ins[V_LINEAR_RESIDUAL] >= 0;
-  const uint32_t end = v_min_u32((tile % runs + 1) * run, width);
-  for (uint32_t c = tile % runs * run; c < end; c += CHUNK_COLUMNS) {
-    const uint32_t columns = v_min_u32(CHUNK_COLUMNS, end - c);
-    multiply(&s, w, rows, c, columns);
-    for (uint32_t r = 0; r < rows; r++) {
-      const size_t at = (size_t)(row0 + r) * width + c;
-      finish_row(t, s.results + r * CHUNK_COLUMNS, bias ? bias + c : NULL,
-                 has_residual ? v_in(t, V_LINEAR_RESIDUAL) + at : NULL, v_slot(t, op->out) + at,
-                 columns);
-    }
+  if (v_is_block_format(w->format) && k.rows <= v_tile_rows(s.wide)) {
+    run_few(&k);
+  } else {
+    run_many(&k);
   }
 }
