@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
-
 from runtime_py.batching.generation import Generation, Sample
 from runtime_py.batching.kv import KVManager
 
@@ -57,7 +55,8 @@ class Residents:
         sample.resident = False
         self.running.remove(sample)
         self.seats -= sample.seats
-        insort(self.preempted, sample, key=_key)
+        self.preempted.append(sample)
+        self.preempted.sort(key=_key)
 
     def fork(self, sample: Sample) -> None:
         """Give birth to the twins once all but the last token of the prompt is computed.
