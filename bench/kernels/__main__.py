@@ -1,8 +1,9 @@
 """Kernel speed in V8: ``python -m bench.kernels [--node PATH] [--variant relaxed]``.
 
 Times the micro-kernels on a 256 x 384 x 384 product against the bare dot-product loop of
-the same run, whole linear ops (with the quantization of the activations), and a step of
-an encoder of all-MiniLM-L6-v2's shape, op kind by op kind. One thread; best of many.
+the same run, the kernels for few rows against a loop that reads as many bytes, whole
+linear ops (with the quantization of the activations), and a step of an encoder of
+all-MiniLM-L6-v2's shape, op kind by op kind. One thread; best of many.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from toolchain.build import VARIANTS, build
 ROWS, SIZE = 256, 384
 OPERATIONS = 2 * ROWS * SIZE * SIZE
 BARS = {"i8b32": (105, 0.78), "i4b32": (90, 0.68), "f32": (36, None)}
+GEMV_BAR = 0.75
 LENGTHS = (12, 20, 25, 26, 31, 40, 64, 120, 18, 25, 30, 101)
 """Tokens of the sequences in the encoder's step: 512 together, median 28."""
 FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.F16, TensorFormat.F32)
@@ -52,6 +54,20 @@ def print_kernels(times: dict[str, float]) -> None:
             bar = f">= {least}" + (f" or {ratio:.0%}" if ratio else "")
             bar += "  ok" if fits else "  MISSED"
         print(f"  {name:26} {value:12.1f} {value / speed['bare_dot']:12.0%}        {bar}")
+
+
+def print_gemvs(speeds: list[tuple[str, int, int, float]]) -> None:
+    """``speeds``: (kernel, rows, activation bits, bytes per millisecond), the bare loop first."""
+    (_, _, _, read), *kernels = speeds
+    print(
+        f"\nfew rows, weights from memory     GB/s   of the read loop ({read / 1e6:.1f} GB/s)   bar"
+    )
+    for name, rows, bits, speed in kernels:
+        bar = ""
+        if (name, rows, bits) == ("i4b32", 1, 8):
+            bar = f">= {GEMV_BAR:.0%}" + ("  ok" if speed >= GEMV_BAR * read else "  MISSED")
+        label = f"{name}, {rows} row{'s' * (rows > 1)}, {bits}-bit activations"
+        print(f"  {label:32} {speed / 1e6:5.1f} {speed / read:12.0%}        {bar}")
 
 
 def print_ops(name: str, program: Program, result: dict[str, object], rows: int) -> None:
@@ -99,6 +115,7 @@ def main() -> None:
     result = json.loads(done.stdout)
     print(f"{args.variant} build in {args.node}")
     print_kernels(result["kernels"])
+    print_gemvs(result["gemvs"])
     for (name, (program, lengths, _)), times in zip(
         programs.items(), result["models"], strict=True
     ):

@@ -37,6 +37,28 @@ function kernels() {
   return Object.fromEntries(KERNELS.map((name, kernel) => [name, best[kernel]]));
 }
 
+/** [format, rows, bits of the activations]; format 0 only reads. */
+const GEMVS = [
+  [0, 1, 8],
+  ...[1, 2, 3].flatMap((format) => [[format, 1, 8], [format, 2, 8], [format, 4, 8], [format, 1, 16]]),
+];
+const GEMV_NAMES = ["read", "i4b32", "i8b32", "s8b32"];
+
+/** Bytes per millisecond of the kernels for few rows, and of a loop that only reads. */
+function gemvs() {
+  const { wasm } = instantiate();
+  wasm.v_bench_gemv_prepare();
+  const best = GEMVS.map(() => 0);
+  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS; ) {
+    GEMVS.forEach(([format, rows, bits], i) => {
+      const before = now();
+      const bytes = wasm.v_bench_gemv(format, rows, bits === 16 ? 1 : 0) >>> 0;
+      best[i] = Math.max(best[i], bytes / (now() - before));
+    });
+  }
+  return GEMVS.map(([format, rows, bits], i) => [GEMV_NAMES[format], rows, bits, best[i]]);
+}
+
 /** Loads program.bin, model.json and the weights beside them; returns times per op. */
 function model(folder) {
   const { memory, wasm } = instantiate();
@@ -79,4 +101,4 @@ function model(folder) {
   return { total, ops: best };
 }
 
-console.log(JSON.stringify({ kernels: kernels(), models: models.map(model) }));
+console.log(JSON.stringify({ kernels: kernels(), gemvs: gemvs(), models: models.map(model) }));

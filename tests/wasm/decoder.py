@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime_py.executors.base import Sampled, SamplingRow, Step
 from runtime_py.program import KV_BLOCK, Program
-from tests.wasm.driver import OK, OUTPUT, Host
+from tests.wasm.driver import OK, Host
 
 TABLES, BLOCKS, COPIES, WANTED, SAMPLE, SAMPLE_DATA, SAMPLED = range(5, 12)
 GENERATION = 20
@@ -133,4 +133,5 @@ class DecoderHost(Host):
         ]
 
 
-assert OUTPUT == 3 and SAMPLE_ROW.itemsize == 64 and SAMPLED_ROW.itemsize == 176
+assert SAMPLE_ROW.itemsize == 64
+assert SAMPLED_ROW.itemsize == 176

@@ -23,6 +23,7 @@ typedef enum {
   V_BAD_CALL = -4,     /* arguments out of range or out of order; detail 0: which */
   V_INCOMPLETE = -5,   /* v_seal with rows missing; detail 0: tensor index */
   V_BAD_STEP = -6,     /* detail 0: v_step_fault, detail 1: token or sequence index */
+  V_ABANDONED = -7,    /* a rank of the step died; the workspace is lost */
 } v_error;
 
 typedef enum {
@@ -145,5 +146,10 @@ void v_post(uint32_t thread, uint32_t ws, uint32_t rank, uint32_t ranks);
 void v_stop(uint32_t thread);
 /* The calling thread is rank 0 of a step whose other ranks have been posted. */
 int32_t v_lead(uint32_t ws, uint32_t ranks);
+/* A rank of the step in `ws` trapped or its thread ended: from any instance, says so to the
+ * others, which would wait for it for ever. Whoever leads the step gets V_ABANDONED, as
+ * does every later one in `ws`; pool threads go back to their mailboxes. What the step was
+ * writing is undefined: a host gives up the model. */
+void v_abandon(uint32_t ws);
 
 #endif

@@ -90,6 +90,7 @@ typedef struct {
   uint32_t *next_tile;    /* per op, one for the copies, one for the end of the step */
   uint8_t *scratch;       /* threads x scratch_bytes */
   uint32_t arrived, generation; /* barrier */
+  uint32_t abandoned;           /* a rank died: nobody waits in the barrier any more */
 } v_arena;
 
 /* A pool thread's mailbox. `signal` is a futex: bit 0 a step waits, bit 1 stop. */

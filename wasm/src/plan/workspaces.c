@@ -28,7 +28,7 @@ static int32_t allocate_workspace(v_model *m, v_arena *ws) {
   ALLOCATE(ws->slots, p->num_slots);
   *ws->header = (v_step_header){0};
   ws->gen = (v_generation){0};
-  ws->arrived = ws->generation = ws->num_chunks = 0;
+  ws->arrived = ws->generation = ws->abandoned = ws->num_chunks = 0;
   for (uint32_t i = 0; i < p->num_slots; i++) {
     const v_rows kind = (v_rows)p->slots[i].rows;
     /* v_cache says how many rows can be wanted; without it none are. */
