@@ -46,46 +46,32 @@ static double all_weights(const v_sampling *s) {
   return total;
 }
 
-/* A walk down the ranks, which are sorted only as far as it gets. */
-typedef struct {
-  const v_sampling *s;
-  uint32_t sorted; /* entries of s->ranked that are in place */
-  uint32_t end;    /* ranks to walk at most: top-k, or all */
-  float span;
-} v_walk;
-
-static bool has_rank(v_walk *w, uint32_t rank) {
-  if (rank >= w->end) return false;
-  const float most = -LOWEST_EXPONENT * w->s->row->temperature;
-  while (rank >= w->sorted && w->span < most) {
-    w->span *= 4;
-    w->sorted = v_rank(w->s, 0, w->span);
-  }
-  /* Further down every weight is 0: no cut and no draw gets there. */
-  return rank < w->sorted;
+/* The weight of rank `rank` and its id; false past the end. Where every weight is 0, no
+ * cut and no draw gets. */
+static bool weight_of_rank(v_sampling *s, uint32_t rank, uint32_t *id, double *weight) {
+  if (!v_ranked(s, rank, -LOWEST_EXPONENT * s->row->temperature, id)) return false;
+  *weight = weight_of(s, *id);
+  return true;
 }
 
-static double rank_weight(const v_walk *w, uint32_t rank) {
-  return weight_of(w->s, v_ranked_id(w->s->ranked[rank]));
-}
-
-/* Steps 6: how many ranks the cuts leave, and their weight in *left. */
-static uint32_t cut(v_walk *w, double *left) {
-  const v_sample_row *r = w->s->row;
-  double total = 0;
-  if (w->end == UINT32_MAX) {
-    total = all_weights(w->s);
+/* Step 6: how many ranks the cuts leave, and their weight in *left. */
+static uint32_t cut(v_sampling *s, double *left) {
+  const v_sample_row *r = s->row;
+  const uint32_t end = r->top_k ? r->top_k : UINT32_MAX;
+  uint32_t id;
+  double weight, total = 0;
+  if (r->top_k) {
+    for (uint32_t i = 0; i < end && weight_of_rank(s, i, &id, &weight); i++) total += weight;
   } else {
-    for (uint32_t i = 0; has_rank(w, i); i++) total += rank_weight(w, i);
+    total = all_weights(s);
   }
   *left = total;
-  if (r->top_p >= 1 && !(r->min_p > 0)) return w->end;
+  if (r->top_p >= 1 && !(r->min_p > 0)) return end;
   const double reach = r->top_p < 1 ? (double)r->top_p * total : __builtin_inf();
   const double least = (double)r->min_p * WEIGHT_ONE;
   uint32_t kept = 0;
   double sum = 0;
-  while (has_rank(w, kept)) {
-    const double weight = rank_weight(w, kept);
+  while (kept < end && weight_of_rank(s, kept, &id, &weight)) {
     if (kept && weight < least) break;
     kept++;
     sum += weight;
@@ -95,20 +81,17 @@ static uint32_t cut(v_walk *w, double *left) {
   return kept;
 }
 
-uint32_t v_draw(const v_sampling *s) {
-  v_walk w = {.s = s, .end = s->row->top_k ? s->row->top_k : UINT32_MAX};
-  w.span = 2 * s->row->temperature;
-  w.sorted = v_rank(s, 1, w.span);
+uint32_t v_draw(v_sampling *s) {
   double left;
-  w.end = cut(&w, &left);
+  v_collect(s, 2 * s->row->temperature);
+  const uint32_t end = cut(s, &left);
   const uint64_t seed = (uint64_t)s->row->seed_high << 32 | s->row->seed_low;
   const double reach = v_uniform(seed, s->row->position) * left;
-  uint32_t token = v_ranked_id(s->ranked[0]);
-  double sum = 0;
-  for (uint32_t i = 0; has_rank(&w, i); i++) {
-    const double weight = rank_weight(&w, i);
+  uint32_t token = 0, id;
+  double sum = 0, weight;
+  for (uint32_t i = 0; i < end && weight_of_rank(s, i, &id, &weight); i++) {
     sum += weight;
-    if (weight > 0) token = v_ranked_id(s->ranked[i]);
+    if (i == 0 || weight > 0) token = id;
     if (sum > reach) break;
   }
   return token;

@@ -1,5 +1,6 @@
 /* Ranking without sorting a whole vocabulary: only candidates near the maximum, which is
- * where draws fall, are collected and sorted; the span grows when they were too few. */
+ * where draws fall, are collected, into a heap from which they are taken one by one; the
+ * span grows when they were too few. Keys differ, so the order does not depend on how. */
 #include "kernels/sample/sample.h"
 #include "math/exponential.h"
 
@@ -22,12 +23,12 @@ static uint32_t collect(const v_sampling *s, float low) {
         wasm_i32x4_bitmask(wasm_v128_and(wasm_f32x4_ge(l, limit), wasm_f32x4_ne(l, lowest)));
     for (; found; found &= found - 1) {
       const uint32_t id = i + (uint32_t)__builtin_ctz(found);
-      s->ranked[n++] = key_of(s->logits[id], id);
+      s->keys[n++] = key_of(s->logits[id], id);
     }
   }
   for (; i < s->vocabulary; i++) {
     const float l = s->logits[i];
-    if (l >= low && l != -__builtin_inff()) s->ranked[n++] = key_of(l, i);
+    if (l >= low && l != -__builtin_inff()) s->keys[n++] = key_of(l, i);
   }
   return n;
 }
@@ -35,33 +36,28 @@ static uint32_t collect(const v_sampling *s, float low) {
 static void sift_down(uint64_t *heap, uint32_t at, uint32_t n) {
   const uint64_t x = heap[at];
   for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
-    if (child + 1 < n && heap[child + 1] > heap[child]) child++;
-    if (heap[child] <= x) break;
+    if (child + 1 < n && heap[child + 1] < heap[child]) child++;
+    if (heap[child] >= x) break;
     heap[at] = heap[child];
   }
   heap[at] = x;
 }
 
-/* Heapsort (Williams 1964): in place, without a bad case. Keys differ, so every sort
- * gives the same order. */
-static void sort(uint64_t *keys, uint32_t n) {
-  for (uint32_t i = n / 2; i-- > 0;) sift_down(keys, i, n);
-  for (uint32_t end = n; end-- > 1;) {
-    const uint64_t largest = keys[0];
-    keys[0] = keys[end];
-    keys[end] = largest;
-    sift_down(keys, 0, end);
-  }
+void v_collect(v_sampling *s, float span) {
+  s->span = span;
+  s->count = s->heap = collect(s, s->max - span);
+  for (uint32_t i = s->count / 2; i-- > 0;) sift_down(s->keys, i, s->count);
 }
 
-uint32_t v_rank(const v_sampling *s, uint32_t least, float span) {
-  const float everything = 0x1p127f;
-  uint32_t n = 0;
-  for (;; span *= 4) {
-    const bool last = !(span < everything);
-    n = collect(s, last ? -__builtin_inff() : s->max - span);
-    if (n >= least || last) break;
+bool v_ranked(v_sampling *s, uint32_t rank, float most, uint32_t *id) {
+  while (rank >= s->count && s->span < most) v_collect(s, s->span > 0 ? 4 * s->span : 1.0f);
+  if (rank >= s->count) return false;
+  while (s->count - s->heap <= rank) { /* heapsort's step (Williams 1964) */
+    const uint64_t best = s->keys[0];
+    s->keys[0] = s->keys[--s->heap];
+    s->keys[s->heap] = best;
+    sift_down(s->keys, 0, s->heap);
   }
-  sort(s->ranked, n);
-  return n;
+  *id = (uint32_t)s->keys[s->count - 1 - rank];
+  return true;
 }

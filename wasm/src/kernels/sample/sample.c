@@ -3,17 +3,15 @@
 
 #include "kernels/kernels.h"
 
+/* A span that holds every candidate. */
+#define EVERYTHING __builtin_inff()
+
 uint64_t v_sample_scratch(const v_program *p) {
   return (uint64_t)p->header->vocab_size * sizeof(uint64_t);
 }
 
 /* Vocabularies are long: a sequence's rows are a tile of their own. */
 uint32_t v_sample_tiles(const v_task *t) { return t->num_seqs; }
-
-static uint32_t first_ranks(v_sampling *s, uint32_t count) {
-  const uint32_t ranked = v_rank(s, count, 4.0f);
-  return v_min_u32(ranked, count);
-}
 
 static void sample(const v_task *t, uint32_t wanted, float *logits) {
   const v_generation *g = &t->ws->gen;
@@ -25,19 +23,19 @@ static void sample(const v_task *t, uint32_t wanted, float *logits) {
       .mask = row->mask_at == V_NO_MASK ? NULL : g->data + row->mask_at,
       .logits = logits,
       .vocabulary = t->model->program.header->vocab_size,
-      .ranked = (uint64_t *)(void *)t->scratch,
+      .keys = (uint64_t *)(void *)t->scratch,
   };
   v_adjust_logits(&s);
   const double log_total = v_log_total(&s);
-  const uint32_t ranks = first_ranks(&s, v_max_u32(1, row->top_logprobs));
-  out->num_top = v_min_u32(ranks, row->top_logprobs);
-  for (uint32_t i = 0; i < out->num_top; i++) {
-    const uint32_t id = v_ranked_id(s.ranked[i]);
-    out->top[i].token = (int32_t)id;
-    out->top[i].logprob = (float)((double)(logits[id] - s.max) - log_total);
+  v_collect(&s, 0);
+  uint32_t token = 0, id;
+  v_ranked(&s, 0, EVERYTHING, &token);
+  out->num_top = 0;
+  while (out->num_top < row->top_logprobs && v_ranked(&s, out->num_top, EVERYTHING, &id)) {
+    out->top[out->num_top].token = (int32_t)id;
+    out->top[out->num_top++].logprob = (float)((double)(logits[id] - s.max) - log_total);
   }
-  const uint32_t first = ranks ? v_ranked_id(s.ranked[0]) : 0;
-  const uint32_t token = row->temperature == 0 || !ranks ? first : v_draw(&s);
+  if (row->temperature != 0) token = v_draw(&s);
   out->token = (int32_t)token;
   out->logprob = (float)((double)(logits[token] - s.max) - log_total);
 }
