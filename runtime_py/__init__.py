@@ -34,6 +34,7 @@ from runtime_py.errors import (
     TooLong,
     VoleryError,
 )
+from runtime_py.generation.results import GenerateResult, TextPiece
 from runtime_py.info import ModelInfo
 from runtime_py.loading import load
 from runtime_py.model import Model
@@ -65,6 +66,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeviceLost",
     "EmbedResult",
+    "GenerateResult",
     "InvalidInput",
     "InvalidType",
     "Model",
@@ -76,6 +78,7 @@ __all__ = [
     "QueuePolicy",
     "RequestError",
     "SchedulerConfig",
+    "TextPiece",
     "TooLong",
     "TraceRecorder",
     "VoleryError",

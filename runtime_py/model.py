@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from runtime_py._compat import Worker
 from runtime_py.engine import Engine, EngineStats
 from runtime_py.errors import Aborted, InvalidInput, InvalidType
+from runtime_py.generation.generator import Generator, closed, not_a_generator
+from runtime_py.generation.stream import GenerationStream
 from runtime_py.info import ModelInfo
 from runtime_py.options import EncodeOptions, Traffic, Truncate, encode_options, vector_format
 from runtime_py.pipeline import Piece, Pipeline
@@ -21,7 +23,7 @@ _MAX_DEADLINE_MS = 10**9
 
 
 class Model:
-    """A loaded text-embedding model. Make one with `runtime_py.load`.
+    """A loaded model: it embeds or it generates. Make one with `runtime_py.load`.
 
     All methods belong to the event loop that loaded it. Calls may run concurrently, and
     are batched together; a result never depends on what else was in the batch. Use it
@@ -34,15 +36,17 @@ class Model:
     def __init__(
         self,
         engine: Engine,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         info: ModelInfo,
         *,
+        generator: Generator | None = None,
         on_close: Callable[[], object] | None = None,
     ) -> None:
         self.info = info
         self._on_close = on_close
         self._engine = engine
         self._tokenizer = tokenizer
+        self._generator = generator
         self._worker = Worker(2)
         self._closed = False
 
@@ -179,6 +183,77 @@ class Model:
         finally:
             pipeline.abort()
 
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerationStream:
+        """Continue a prompt.
+
+        ``async for piece in model.generate(...)`` yields a `TextPiece` per token,
+        ``await model.generate(...)`` the whole `GenerateResult`. Every option is checked
+        here, before any work. With the default temperature the text depends on the prompt
+        alone; otherwise on the prompt, the options and the seed, never on other requests.
+
+        Args:
+            prompt: text, in which control tokens count as such, or token ids.
+            max_tokens: most tokens per sample; None = what the context leaves.
+            temperature: 0 = always the most likely token.
+            top_k, top_p, min_p: which tokens may be sampled; 0, 1 and 0 allow all.
+            repetition_penalty: above 1 makes tokens of prompt and answer less likely.
+            presence_penalty, frequency_penalty: subtracted from logits of the answer's
+                tokens, once and per occurrence.
+            logit_bias: token id -> number added to its logit.
+            logits_mask: called before every token with the ids so far; returns the tokens
+                that may follow as bits, or None (see `LogitsMask`).
+            logprobs: True reports every token's log-probability, a number (up to 20) also
+                the most likely tokens.
+            n: samples; they share the prompt's computation.
+            seed: 64 bits; None draws one, which the result names.
+            stop: strings that end a sample; nothing of them is in its text.
+            stop_token_ids: ids that end a sample, besides the model's own.
+            ignore_eos: the model's own do not.
+            traffic: ``"latency"`` or ``"throughput"``.
+            deadline_ms: fail when the answer is not complete in this time.
+            cache_salt: computed prefixes are shared only among equal ones.
+
+        Raises:
+            InvalidInput, InvalidType, TooLong: an argument is outside its range.
+            And from the stream: Overloaded, NeverFits, DeadlineExceeded, NonFinite,
+            OutOfMemory, DeviceLost, Aborted.
+        """
+        return self._generating().generate(prompt, **options)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> GenerationStream:
+        """Answer a chat: `generate` on the prompt that the model's template makes of it.
+
+        Control tokens inside messages are text: nobody can forge a turn.
+
+        Args:
+            messages: dicts with ``role`` (system, developer, user, assistant or tool) and
+                ``content`` (a str, or a list of text parts).
+            tools: descriptions for templates that know tools.
+            template_options: further names for the template.
+            options: as `generate`'s.
+
+        Raises:
+            InvalidInput: also an unknown role, a template that refuses the messages, or a
+                model without a template.
+        """
+        return self._generating().chat(
+            messages, tools=tools, template_options=template_options, **options
+        )
+
+    def _generating(self) -> Generator:
+        if self._closed:
+            raise closed()
+        if self._generator is None:
+            raise not_a_generator()
+        return self._generator
+
     def stats(self) -> EngineStats:
         """Queue, batches and prediction quality, now and since loading."""
         return self._engine.stats()
@@ -210,6 +285,10 @@ class Model:
     def _pipeline(self, options: EncodeOptions) -> Pipeline:
         if self._closed:
             raise Aborted("the model is closed; load it again")
+        if self._tokenizer is None:
+            raise InvalidInput(
+                "the model generates text, it makes no embeddings; load an embedding model"
+            )
         return Pipeline(self._engine, self._tokenizer, self._worker, options)
 
     def _deadline(self, deadline_ms: float | None) -> int:

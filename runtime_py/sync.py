@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from runtime_py.engine import EngineStats
 from runtime_py.errors import Aborted
+from runtime_py.generation.results import GenerateResult, TextPiece
+from runtime_py.generation.stream import GenerationStream
 from runtime_py.info import ModelInfo
 from runtime_py.loading import load
 from runtime_py.model import Model
@@ -61,6 +71,39 @@ class SyncModel:
         finally:
             if not self._stopped:
                 self._wait(stream.aclose())  # type: ignore[attr-defined]
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerateResult:
+        """`Model.generate`, to its end."""
+        return self._wait(self._whole(lambda: self._model.generate(prompt, **options)))
+
+    def generate_stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[TextPiece]:
+        """`Model.generate`, piece by piece."""
+        return self._pieces(lambda: self._model.generate(prompt, **options))
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerateResult:
+        """`Model.chat`, to its end."""
+        return self._wait(self._whole(lambda: self._model.chat(messages, **options)))
+
+    def chat_stream(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> Iterator[TextPiece]:
+        """`Model.chat`, piece by piece."""
+        return self._pieces(lambda: self._model.chat(messages, **options))
+
+    async def _whole(self, make: Callable[[], GenerationStream]) -> GenerateResult:
+        return await make()
+
+    def _pieces(self, make: Callable[[], GenerationStream]) -> Iterator[TextPiece]:
+        async def begin() -> GenerationStream:
+            return make()
+
+        stream = self._wait(begin())
+        try:
+            while (piece := self._wait(_next(stream))) is not None:
+                yield piece
+        finally:
+            if not self._stopped:
+                self._wait(stream.aclose())
 
     def stats(self) -> EngineStats:
         """`Model.stats`."""

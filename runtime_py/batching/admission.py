@@ -27,13 +27,14 @@ class Admission:
     alone: only the configured limit can refuse it.
 
     Attributes:
+        longest: tokens a step may hold at most: the longest sequence that runs whole.
         max_tokens: tokens a step may hold at present.
         max_seqs: sequences a step may hold.
     """
 
     def __init__(self, config: SchedulerConfig, lane: LaneSpec) -> None:
-        self._limit = min(lane.max_tokens, config.max_batch_tokens or lane.max_tokens)
-        self.max_tokens = self._limit
+        self.longest = min(lane.max_tokens, config.max_batch_tokens or lane.max_tokens)
+        self.max_tokens = self.longest
         self.max_seqs = min(lane.max_seqs, config.max_batch_seqs or lane.max_seqs)
         self._recovery_steps = config.memory_recovery_steps
         self._good_steps = 0
@@ -44,12 +45,17 @@ class Admission:
         queue: ClassQueue,
         cost: CostModel,
         threads: int,
+        longest: int,
         now_ns: int,
     ) -> Rejection | None:
-        """What is wrong with a newcomer, if anything."""
+        """What is wrong with a newcomer, if anything.
+
+        Args:
+            longest: most tokens that an item may have.
+        """
         for item, n in enumerate(request.num_tokens):
-            if not 0 < n <= self._limit:
-                return Rejection(FinishReason.NEVER_FITS, item, self._limit)
+            if not 0 < n <= longest:
+                return Rejection(FinishReason.NEVER_FITS, item, longest)
         count = len(request.num_tokens)
         if not 0 < count <= queue.policy.max_queue_size:
             return Rejection(FinishReason.NEVER_FITS, -1, queue.policy.max_queue_size)
@@ -66,11 +72,11 @@ class Admission:
         self._good_steps = 0
 
     def step_succeeded(self) -> None:
-        if self.max_tokens < self._limit:
+        if self.max_tokens < self.longest:
             self._good_steps += 1
             if self._good_steps >= self._recovery_steps:
                 self._good_steps = 0
-                self.max_tokens = min(2 * self.max_tokens, self._limit)
+                self.max_tokens = min(2 * self.max_tokens, self.longest)
 
 
 def _time_to_make_room(queue: ClassQueue, count: int, cost: CostModel, threads: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime_py.batching.cost_model import CostModel
 from runtime_py.batching.lane import Lane
 from runtime_py.batching.types import NS_PER_MS, DeviceSpec, StepShape
 
@@ -24,6 +23,8 @@ class Arbiter:
         spent in one case only: when a bulk step ends before an urgent lane must start,
         and the arrivals expected until then will make that lane's step larger.
         """
+        if len(lanes) == 1:
+            return lanes[0] if lanes[0].has_work else None
         urgent: Lane | None = None
         bulk: Lane | None = None
         start_ns = 0
@@ -70,28 +71,24 @@ class Arbiter:
             side_ns = cost.predict(share)
             if side_ns > self._step_ns:
                 return threads, self._step_ns
-            joined_ns = cost.predict(_waiting(lane, free))
+            joined_ns = cost.predict(lane.waiting(free))
             if joined_ns > side_ns + side_ns // (2 * share.num_seqs):
                 return threads, float(side_ns + side_ns // (2 * share.num_seqs))
-        threads = _best_threads(lane, cost, free)
-        waiting_ns = float(cost.predict(_waiting(lane, threads)))
+        threads = self.best_threads(lane, free)
+        waiting_ns = float(cost.predict(lane.waiting(threads)))
         rounds = min(self._device.threads, self._device.concurrent_steps)
         if slots == 1 and waiting_ns * rounds > self._step_ns:
             # The last steps of a backlog shrink, so that the threads end together.
             return threads, min(self._step_ns, waiting_ns / rounds)
         return threads, self._step_ns
 
-
-def _waiting(lane: Lane, threads: int) -> StepShape:
-    queue = lane.queue
-    return StepShape(queue.num_seqs, queue.num_tokens, queue.sum_len_sq, 0, threads)
-
-
-def _best_threads(lane: Lane, cost: CostModel, free: int) -> int:
-    """The count that finishes the waiting work first; the largest among equals."""
-    best, best_ns = free, cost.predict(_waiting(lane, free))
-    for threads in range(free - 1, 0, -1):
-        ns = cost.predict(_waiting(lane, threads))
-        if ns < best_ns:
-            best, best_ns = threads, ns
-    return best
+    def best_threads(self, lane: Lane, free: int) -> int:
+        """The count that finishes the waiting work first; the largest among equals."""
+        best = free
+        if free > 1:
+            best_ns = lane.cost.predict(lane.waiting(free))
+            for threads in range(free - 1, 0, -1):
+                ns = lane.cost.predict(lane.waiting(threads))
+                if ns < best_ns:
+                    best, best_ns = threads, ns
+        return best

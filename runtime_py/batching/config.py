@@ -65,6 +65,15 @@ class SchedulerConfig:
             for compilation and cold caches.
         cost_memory_steps: steps after which an old sample weighs about a third.
         arrival_window_ms: window of the arrival-rate estimate.
+        tpot_target_ms: decoders: how long a step may take by prediction, and so the time
+            between two tokens of a stream while others join.
+        prefill_share_percent: decoders: the part of that time which prompts get even if
+            the running streams alone take all of it.
+        max_partial_prefills: decoders: most prompts that are prefilled in chunks side by
+            side, so that a short one never waits for a long one.
+        max_preemptions: decoders: how often a sequence loses its blocks to others, as
+            long as anything else can run.
+        prefix_caching: decoders: whether prompts that begin alike are computed once.
         memory_recovery_steps: steps without an allocation failure after which a token
             budget that memory pressure halved doubles again.
     """
@@ -83,6 +92,11 @@ class SchedulerConfig:
     cost_memory_steps: int = 32
     arrival_window_ms: int = 1000
     memory_recovery_steps: int = 32
+    tpot_target_ms: int = 100
+    prefill_share_percent: int = 25
+    max_partial_prefills: int = 4
+    max_preemptions: int = 3
+    prefix_caching: bool = True
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
@@ -90,13 +104,14 @@ class SchedulerConfig:
         for name in ("latency", "throughput"):
             if not isinstance(getattr(self, name), QueuePolicy):
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}, expected a QueuePolicy")
-        if self.throughput_share_percent > 100:
-            raise InvalidInput(
-                f"throughput_share_percent is {self.throughput_share_percent}, expected at most 100"
-            )
+        for name in ("throughput_share_percent", "prefill_share_percent"):
+            if getattr(self, name) > 100:
+                raise InvalidInput(f"{name} is {getattr(self, name)}, expected at most 100")
+        if not isinstance(self.prefix_caching, bool):
+            raise InvalidInput(f"prefix_caching is {self.prefix_caching!r}, expected a bool")
 
     def to_plain(self) -> dict[str, Any]:
-        """Integers and strings only: the header of a trace."""
+        """Integers, strings and flags only: the header of a trace."""
         plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in ("latency", "throughput"):
             policy = plain[name]
@@ -125,6 +140,10 @@ _LOWEST = {
     "cost_memory_steps": 2,
     "arrival_window_ms": 1,
     "memory_recovery_steps": 1,
+    "tpot_target_ms": 1,
+    "prefill_share_percent": 1,
+    "max_partial_prefills": 2,
+    "max_preemptions": 0,
 }
 
 

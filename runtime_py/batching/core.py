@@ -7,24 +7,30 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from runtime_py.batching.config import SchedulerConfig, TimeoutAction
+from runtime_py.batching.decoder_lane import DecoderLane
+from runtime_py.batching.decoder_results import DecoderResults
 from runtime_py.batching.events import (
     Decision,
     EmbeddingReady,
     Event,
+    GenerationArrived,
     Idle,
     RequestAborted,
     RequestArrived,
     RequestFinished,
+    SampleStopped,
     StepCompleted,
 )
-from runtime_py.batching.lane import Lane
+from runtime_py.batching.generation import Generation
+from runtime_py.batching.lane import EncoderLane, Lane
 from runtime_py.batching.request import Request
-from runtime_py.batching.scheduler import RunningStep, Scheduler
+from runtime_py.batching.scheduler import RunningDecoderStep, RunningStep, Scheduler
 from runtime_py.batching.types import (
     MAX_NS,
     NS_PER_MS,
     DeviceSpec,
     FinishReason,
+    LaneKind,
     LaneSpec,
     StepOutcome,
     TrafficClass,
@@ -84,12 +90,13 @@ class BatchingCore:
         self.config = config or SchedulerConfig()
         if self.device.threads < 1 or self.device.concurrent_steps < 1:
             raise InvalidInput(f"device is {self.device}, expected at least one thread and step")
-        self.lanes = [Lane(spec, self.config) for spec in lanes]
+        self.lanes = [_lane(spec, self.config) for spec in lanes]
         self._by_name = {lane.spec.name: i for i, lane in enumerate(self.lanes)}
         if not lanes or len(self._by_name) != len(lanes):
             raise InvalidInput("a core needs one or more lanes with different names")
         self.scheduler = Scheduler(self.lanes, self.device, self.config)
         self.stats = CoreStats()
+        self._decoder = DecoderResults(self._finish)
         self._requests: dict[int, Request] = {}
         self._next_seq = 0
         self._now_ns = 0
@@ -133,6 +140,10 @@ class BatchingCore:
                 self._arrived(event, now_ns)
             elif isinstance(event, StepCompleted):
                 self._completed(event, now_ns)
+            elif isinstance(event, GenerationArrived):
+                self._generation_arrived(event, now_ns)
+            elif isinstance(event, SampleStopped):
+                self._stopped(event)
             elif isinstance(event, RequestAborted):
                 request = self._requests.get(event.request_id)
                 if request is not None:
@@ -150,12 +161,18 @@ class BatchingCore:
 
     # --- arrivals and alarms
 
-    def _arrived(self, event: RequestArrived, now_ns: int) -> None:
+    def _lane_for(self, event: RequestArrived | GenerationArrived, kind: LaneKind) -> int:
         index = self._by_name.get(event.lane, -1)
         if index < 0:
             raise InvalidInput(f"unknown lane {event.lane!r}, expected {list(self._by_name)}")
+        if self.lanes[index].spec.kind is not kind:
+            raise InvalidInput(f"the lane {event.lane!r} is not a lane of {kind} requests")
         if event.request_id in self._requests:
             raise InvalidInput(f"request id {event.request_id} is in use")
+        return index
+
+    def _arrived(self, event: RequestArrived, now_ns: int) -> None:
+        index = self._lane_for(event, LaneKind.ENCODER)
         lane = self.lanes[index]
         request = Request(
             event.request_id,
@@ -166,18 +183,43 @@ class BatchingCore:
             self._next_seq,
         )
         request.lane = index
+        self._enqueue(request, lane, lane.admission.longest, now_ns)
+
+    def _generation_arrived(self, event: GenerationArrived, now_ns: int) -> None:
+        index = self._lane_for(event, LaneKind.DECODER)
+        lane = self.lanes[index]
+        assert isinstance(lane, DecoderLane)
+        if event.max_tokens < 1 or event.samples < 1:
+            raise InvalidInput(
+                f"request {event.request_id} wants {event.samples} samples of "
+                f"{event.max_tokens} tokens, expected at least 1 of each"
+            )
+        # The last token of a sequence is never computed, but must have a position
+        longest = lane.max_context - 1
+        max_tokens = max(min(event.max_tokens, lane.max_context - len(event.tokens)), 1)
+        request = Generation(event, now_ns, self._next_seq, max_tokens)
+        request.lane = index
+        if event.samples > lane.admission.max_seqs:
+            self._next_seq += 1
+            self._requests[request.request_id] = request
+            self._finish(request, FinishReason.NEVER_FITS, value=lane.admission.max_seqs)
+            return
+        self._enqueue(request, lane, longest, now_ns)
+
+    def _enqueue(self, request: Request, lane: Lane, longest: int, now_ns: int) -> None:
+        """Let a newcomer wait for its first step, or turn it away."""
         self._next_seq += 1
-        self._requests[event.request_id] = request
+        self._requests[request.request_id] = request
         if lane.lost:
             self._finish(request, FinishReason.DEVICE_LOST)
             return
         threads = self.device.threads
-        queue = lane.queue.of(event.traffic)
-        rejection = lane.admission.check(request, queue, lane.cost, threads, now_ns)
+        queue = lane.queue.of(request.traffic)
+        rejection = lane.admission.check(request, queue, lane.cost, threads, longest, now_ns)
         if rejection is not None:
             self._finish(request, rejection.reason, rejection.item, value=rejection.value)
             return
-        lane.arrivals.add(len(event.num_tokens), now_ns)
+        lane.arrivals.add(len(request.num_tokens), now_ns)
         if not lane.has_work:
             # A lane that was idle has no claim on the time that others used meanwhile.
             busy = [other.share_ns for other in self.lanes if other.has_work]
@@ -249,14 +291,27 @@ class BatchingCore:
         if event.outcome is StepOutcome.OK:
             lane.cost.learn(step.shape, event.device_ns)
             lane.admission.step_succeeded()
-            self._deliver(step, event)
-        elif event.outcome is StepOutcome.LOST:
-            self._lose(step)
         elif event.outcome is StepOutcome.OUT_OF_MEMORY:
             lane.admission.out_of_memory(step.shape)
+        if isinstance(step, RunningDecoderStep):
+            self._decoder.take(step, event, now_ns, self._out)
+        elif event.outcome is StepOutcome.OK:
+            self._deliver(step, event)
+        elif event.outcome is StepOutcome.OUT_OF_MEMORY:
             self._give_back(step, event.step_id, now_ns)
-        else:
+        elif event.outcome is StepOutcome.FAILED:
             self._retry(step, event.step_id)
+        if event.outcome is StepOutcome.LOST:
+            self._lose(lane)
+
+    def _stopped(self, event: SampleStopped) -> None:
+        request = self._requests.get(event.request_id)
+        if not isinstance(request, Generation) or not 0 <= event.sample < len(request.samples):
+            return
+        sample, lane = request.samples[event.sample], self.lanes[request.lane]
+        # Before it forks, a sample also stands for its unborn twins, and has said nothing
+        if sample.alive and request.forked and isinstance(lane, DecoderLane):
+            self._decoder.stop(lane, sample, FinishReason.STOP, self._out)
 
     def _deliver(self, step: RunningStep, event: StepCompleted) -> None:
         members = step.members
@@ -302,9 +357,9 @@ class BatchingCore:
         for request, items in by_request.values():
             step.lane.queue.give_back(request, items, now_ns)
 
-    def _lose(self, step: RunningStep) -> None:
-        step.lane.lost = True
-        index = self.lanes.index(step.lane)
+    def _lose(self, lane: Lane) -> None:
+        lane.lost = True
+        index = self.lanes.index(lane)
         for request in [r for r in self._requests.values() if r.lane == index]:
             self._finish(request, FinishReason.DEVICE_LOST)
 
@@ -320,7 +375,11 @@ class BatchingCore:
     ) -> None:
         request.alive = False
         del self._requests[request.request_id]
-        self.lanes[request.lane].queue.remove(request)
+        lane = self.lanes[request.lane]
+        lane.queue.remove(request)
+        if isinstance(request, Generation) and isinstance(lane, DecoderLane):
+            for sample in request.samples:
+                lane.residents.end(sample)
         finished = self.stats.finished
         finished[reason] = finished.get(reason, 0) + 1
         self._out.append(RequestFinished(request.request_id, reason, item, step_id, value))
@@ -331,3 +390,7 @@ class BatchingCore:
         stats.seqs += num_seqs
         stats.tokens += num_tokens
         stats.batch_sizes[num_seqs] = stats.batch_sizes.get(num_seqs, 0) + 1
+
+
+def _lane(spec: LaneSpec, config: SchedulerConfig) -> Lane:
+    return (DecoderLane if spec.kind is LaneKind.DECODER else EncoderLane)(spec, config)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from runtime_py.batching.types import (
     BoundBy,
+    DecoderSlice,
     FinishReason,
     SeqSlice,
     StepOutcome,
@@ -33,6 +34,42 @@ class RequestArrived(NamedTuple):
     deadline_ns: int = -1
 
 
+class GenerationArrived(NamedTuple):
+    """A request for the continuation of a prompt.
+
+    Attributes:
+        request_id: never used before in this core.
+        lane: name of a decoder lane.
+        tokens: ids of the prompt, at least 1.
+        max_tokens: most tokens of each sample, at least 1.
+        stop_ids: ids that end a sample: the union of what the model and its owner name.
+        samples: how many continuations; they share the prompt's blocks.
+        salt: namespace of its tenant in the prefix cache.
+        traffic, deadline_ns: as in `RequestArrived`.
+    """
+
+    request_id: int
+    lane: str
+    tokens: tuple[int, ...]
+    max_tokens: int
+    stop_ids: tuple[int, ...] = ()
+    samples: int = 1
+    salt: str = ""
+    traffic: TrafficClass = TrafficClass.LATENCY
+    deadline_ns: int = -1
+
+
+class SampleStopped(NamedTuple):
+    """The driver saw the end of a sample in its text. What has ended is ignored.
+
+    Send it in the same call as the `StepCompleted` that brought the last token, and
+    after it: the sample then is in no further step.
+    """
+
+    request_id: int
+    sample: int
+
+
 class RequestAborted(NamedTuple):
     """Its owner no longer wants it. Unknown and finished ids are ignored."""
 
@@ -46,20 +83,23 @@ class StepCompleted(NamedTuple):
         step_id: from its `StepScheduled`.
         outcome: how it ended.
         device_ns: time inside the backend; what the cost model learns from.
-        non_finite: ascending rows whose result holds NaN or infinity.
+        non_finite: ascending rows (sequences) whose result holds NaN or infinity.
+        sampled: decoder: the token of every wanted row, in order; -1 for a row that is
+            not finite.
     """
 
     step_id: int
     outcome: StepOutcome = StepOutcome.OK
     device_ns: int = 0
     non_finite: tuple[int, ...] = ()
+    sampled: tuple[int, ...] = ()
 
 
 class Tick(NamedTuple):
     """Time passed: the wake-up that an `Idle` asked for."""
 
 
-Event = RequestArrived | RequestAborted | StepCompleted | Tick
+Event = RequestArrived | GenerationArrived | SampleStopped | RequestAborted | StepCompleted | Tick
 
 
 class StepScheduled(NamedTuple):
@@ -80,6 +120,50 @@ class StepScheduled(NamedTuple):
     shape: StepShape
     predicted_ns: int
     bound: BoundBy
+
+
+class DecoderStepScheduled(NamedTuple):
+    """Run this step of a decoder now.
+
+    Attributes:
+        step_id, lane, shape, predicted_ns, bound: as in `StepScheduled`.
+        seqs: its rows in order.
+        copies: (source, target) blocks to copy, in this order, before anything else.
+    """
+
+    step_id: int
+    lane: str
+    seqs: tuple[DecoderSlice, ...]
+    copies: tuple[tuple[int, int], ...]
+    shape: StepShape
+    predicted_ns: int
+    bound: BoundBy
+
+
+class TokenEmitted(NamedTuple):
+    """A sample has a token more.
+
+    Attributes:
+        request_id, sample: whose.
+        token_id: the token; a stop token too.
+        position: of the token in its sequence, from 0 at the prompt's first.
+        step_id, row: the wanted row of the step that it comes from.
+    """
+
+    request_id: int
+    sample: int
+    token_id: int
+    position: int
+    step_id: int
+    row: int
+
+
+class SampleFinished(NamedTuple):
+    """The end of one sample: ``STOP`` or ``LENGTH``. Follows its last token."""
+
+    request_id: int
+    sample: int
+    reason: FinishReason
 
 
 class EmbeddingReady(NamedTuple):
@@ -104,7 +188,8 @@ class RequestFinished(NamedTuple):
         reason: `FinishReason.DONE`, or why it failed.
         item: the item to blame, or -1.
         step_id: the step in which it failed, or -1.
-        value: NEVER_FITS: the limit that item exceeds; OVERLOADED: nanoseconds until the
+        value: NEVER_FITS: the limit that item exceeds (of a generation: item 0 the
+            tokens that its prompt may have, item -1 the samples); OVERLOADED: nanoseconds until the
             queue should have room; DEADLINE and TIMEOUT: nanoseconds it was in the core;
             otherwise 0.
     """
@@ -125,4 +210,12 @@ class Idle(NamedTuple):
     wake_at_ns: int
 
 
-Decision = StepScheduled | EmbeddingReady | RequestFinished | Idle
+Decision = (
+    StepScheduled
+    | DecoderStepScheduled
+    | TokenEmitted
+    | SampleFinished
+    | EmbeddingReady
+    | RequestFinished
+    | Idle
+)

@@ -15,10 +15,9 @@ from runtime_py.batching.types import NS_PER_MS, LaneSpec, StepShape
 
 
 class Lane:
-    """The state of one `LaneSpec`.
+    """What the lanes of encoders and decoders share.
 
     Attributes:
-        retries: (request, item) of failed steps, each to run alone.
         share_ns: device time used so far over the lane's weight.
         lost: its backend died.
     """
@@ -33,11 +32,46 @@ class Lane:
         )
         self.arrivals = ArrivalRate(config.arrival_window_ms * NS_PER_MS)
         self.admission = Admission(config, spec)
+        self.share_ns = 0
+        self.lost = False
+
+    @property
+    def has_work(self) -> bool:
+        """A step could start now."""
+        raise NotImplementedError
+
+    def is_urgent(self, now_ns: int) -> bool:
+        """It has latency work, a retry, or bulk work whose turn is overdue."""
+        raise NotImplementedError
+
+    def latest_start_ns(self, threads: int, now_ns: int) -> int:
+        """When the urgent work must start to be done when it is due."""
+        raise NotImplementedError
+
+    def waiting(self, threads: int) -> StepShape:
+        """Everything that could run now, as one step."""
+        queue = self.queue
+        return StepShape(queue.num_seqs, queue.num_tokens, queue.sum_len_sq, 0, threads)
+
+    def alone_ns(self, request: Request, threads: int) -> int:
+        """How long the waiting items of ``request`` take with the device to themselves."""
+        return self.cost.predict(
+            StepShape(request.num_waiting, request.waiting_tokens, request.waiting_sq, 0, threads)
+        )
+
+
+class EncoderLane(Lane):
+    """Sequences that run once, whole.
+
+    Attributes:
+        retries: (request, item) of failed steps, each to run alone.
+    """
+
+    def __init__(self, spec: LaneSpec, config: SchedulerConfig) -> None:
+        super().__init__(spec, config)
         self.batcher = EncoderBatcher(config, self.admission)
         self.retries: deque[tuple[Request, int]] = deque()
         self.retried_last = False
-        self.share_ns = 0
-        self.lost = False
 
     @property
     def has_work(self) -> bool:
@@ -50,7 +84,6 @@ class Lane:
         return self.retries[0] if self.retries else None
 
     def is_urgent(self, now_ns: int) -> bool:
-        """It has latency work, a retry, or bulk work whose turn is overdue."""
         return (
             len(self.queue.latency) > 0
             or self.next_retry() is not None
@@ -58,16 +91,9 @@ class Lane:
         )
 
     def latest_start_ns(self, threads: int, now_ns: int) -> int:
-        """When the urgent work must start to be done when it is due."""
         latency = self.queue.latency
         head = latency.head()
         if head is None or self.next_retry() is not None:
             return now_ns
         shape = StepShape(latency.num_seqs, latency.num_tokens, latency.sum_len_sq, 0, threads)
         return head.due_ns - self.cost.predict(shape)
-
-    def alone_ns(self, request: Request, threads: int) -> int:
-        """How long the waiting items of ``request`` take with the device to themselves."""
-        return self.cost.predict(
-            StepShape(request.num_waiting, request.waiting_tokens, request.waiting_sq, 0, threads)
-        )

@@ -21,19 +21,25 @@ from runtime_py.batching.config import SchedulerConfig
 from runtime_py.batching.core import BatchingCore
 from runtime_py.batching.events import (
     Decision,
+    DecoderStepScheduled,
     EmbeddingReady,
     Event,
+    GenerationArrived,
     Idle,
     RequestAborted,
     RequestArrived,
     RequestFinished,
+    SampleFinished,
+    SampleStopped,
     StepCompleted,
     StepScheduled,
     Tick,
+    TokenEmitted,
 )
 from runtime_py.batching.types import (
     CostProfile,
     DeviceSpec,
+    LaneKind,
     LaneSpec,
     StepOutcome,
     TrafficClass,
@@ -44,10 +50,15 @@ TRACE_VERSION = 1
 
 _TAGS: dict[type, str] = {
     RequestArrived: "arrived",
+    GenerationArrived: "generate",
+    SampleStopped: "stopped",
     RequestAborted: "aborted",
     StepCompleted: "completed",
     Tick: "tick",
     StepScheduled: "step",
+    DecoderStepScheduled: "decoder_step",
+    TokenEmitted: "token",
+    SampleFinished: "sample",
     EmbeddingReady: "ready",
     RequestFinished: "finished",
     Idle: "idle",
@@ -129,7 +140,13 @@ def _core_of(header: dict[str, Any], recorder: TraceRecorder) -> BatchingCore:
         )
     try:
         lanes = [
-            LaneSpec(**{**lane, "profile": CostProfile(**lane["profile"])})
+            LaneSpec(
+                **{
+                    **lane,
+                    "profile": CostProfile(**lane["profile"]),
+                    "kind": LaneKind(lane.get("kind", LaneKind.ENCODER)),
+                }
+            )
             for lane in header["lanes"]
         ]
         device = DeviceSpec(**header["device"])
@@ -145,10 +162,26 @@ def _event(plain: list[Any]) -> Event:
             return RequestArrived(
                 request_id, lane, tuple(num_tokens), TrafficClass(traffic), deadline_ns
             )
+        case ["generate", request_id, lane, tokens, max_tokens, stops, n, salt, traffic, deadline]:
+            return GenerationArrived(
+                request_id,
+                lane,
+                tuple(tokens),
+                max_tokens,
+                tuple(stops),
+                n,
+                salt,
+                TrafficClass(traffic),
+                deadline,
+            )
+        case ["stopped", request_id, sample]:
+            return SampleStopped(request_id, sample)
         case ["aborted", request_id]:
             return RequestAborted(request_id)
-        case ["completed", step_id, outcome, device_ns, non_finite]:
-            return StepCompleted(step_id, StepOutcome(outcome), device_ns, tuple(non_finite))
+        case ["completed", step_id, outcome, device_ns, non_finite, *rest]:
+            return StepCompleted(
+                step_id, StepOutcome(outcome), device_ns, tuple(non_finite), *map(tuple, rest)
+            )
         case ["tick"]:
             return Tick()
     raise ValueError(f"unknown event {plain!r}")

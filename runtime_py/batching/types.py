@@ -26,6 +26,15 @@ class TrafficClass(IntEnum):
     """Bulk work: fills what is left, first come first served, and never starves."""
 
 
+class LaneKind(StrEnum):
+    """What a lane's requests become."""
+
+    ENCODER = "encoder"
+    """Each sequence runs once, whole, and gives a vector."""
+    DECODER = "decoder"
+    """Each sequence is prefilled in chunks and then gives a token per step."""
+
+
 class StepOutcome(StrEnum):
     """How a step ended, as the driver reports it."""
 
@@ -38,9 +47,16 @@ class StepOutcome(StrEnum):
 
 
 class FinishReason(StrEnum):
-    """Why a request ended. Everything but ``DONE`` becomes a typed error."""
+    """Why a request ended. Everything but ``DONE`` becomes a typed error.
+
+    A sample of a generation ends by ``STOP`` or ``LENGTH``, its request then by ``DONE``.
+    """
 
     DONE = "done"
+    STOP = "stop"
+    """A stop token was sampled, or the driver saw the end of the text."""
+    LENGTH = "length"
+    """It has as many tokens as were asked for, or as the model has positions."""
     NEVER_FITS = "never_fits"
     OVERLOADED = "overloaded"
     DEADLINE = "deadline"
@@ -63,6 +79,8 @@ class BoundBy(StrEnum):
     """The step's predicted time reached its target."""
     DEADLINE = "deadline"
     """One more sequence would have cost a member its deadline."""
+    MEMORY = "memory"
+    """The key-value cache is full: a sequence stood still, went, or was not let in."""
     RETRY = "retry"
     """A sequence of a failed step, alone, so that only the culprit can fail again."""
 
@@ -73,8 +91,9 @@ class StepShape(NamedTuple):
     Attributes:
         num_seqs: sequences.
         num_tokens: tokens of this step, over all sequences.
-        sum_len_sq: sum of squared lengths: the query-key pairs of full attention.
-        kv_tokens: tokens read from the key-value cache; 0 for an encoder.
+        sum_len_sq: the query-key pairs of attention: of an encoder the sum of squared
+            lengths, of a decoder the sum of tokens times context.
+        kv_tokens: tokens whose keys and values are read from the cache; 0 for an encoder.
         threads: threads that run the step.
     """
 
@@ -91,6 +110,29 @@ class SeqSlice(NamedTuple):
     request_id: int
     item: int
     num_tokens: int
+
+
+class DecoderSlice(NamedTuple):
+    """One sequence of a decoder's step.
+
+    The driver keeps every sequence's block table; a slice tells how it changed.
+
+    Attributes:
+        request_id, sample: whose.
+        context_len: its tokens that ran in earlier steps.
+        num_tokens: those of this step, from position ``context_len`` on.
+        wanted: 1 if a token is to be sampled after the last of them, else 0.
+        kept: leading entries of its block table that stay.
+        blocks: the entries that follow them.
+    """
+
+    request_id: int
+    sample: int
+    context_len: int
+    num_tokens: int
+    wanted: int
+    kept: int
+    blocks: tuple[int, ...]
 
 
 class CostProfile(NamedTuple):
@@ -130,10 +172,16 @@ class LaneSpec(NamedTuple):
 
     Attributes:
         name: key of the lane, unique in its core, such as ``"minilm/embed"``.
-        max_tokens: most tokens in a step; a longer sequence never fits.
-        max_seqs: most sequences in a step.
+        max_tokens: most tokens in a step; an encoder's longer sequence never fits.
+        max_seqs: most sequences in a step; of a decoder also the most that are under way,
+            and the most rows that may be sampled in a step.
         weight: share of device time against other lanes' bulk work.
         profile: where the cost model starts.
+        kind: encoder or decoder.
+        kv_blocks: decoder: blocks of its key-value cache.
+        block_size: decoder: tokens of a block.
+        max_context: decoder: most tokens of a sequence, generated ones included; 0 =
+            what the cache holds.
     """
 
     name: str
@@ -141,3 +189,7 @@ class LaneSpec(NamedTuple):
     max_seqs: int
     weight: int = 1
     profile: CostProfile = CostProfile()
+    kind: LaneKind = LaneKind.ENCODER
+    kv_blocks: int = 0
+    block_size: int = 32
+    max_context: int = 0

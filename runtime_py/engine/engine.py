@@ -15,30 +15,40 @@ from collections.abc import Callable, Sequence
 from runtime_py.batching import (
     BatchingCore,
     CostProfile,
+    DecoderStepScheduled,
     DeviceSpec,
     EmbeddingReady,
     Event,
     FinishReason,
+    GenerationArrived,
     Idle,
+    LaneKind,
     LaneSpec,
     RequestAborted,
     RequestArrived,
     RequestFinished,
+    SampleFinished,
     SchedulerConfig,
     StepCompleted,
     StepOutcome,
     StepScheduled,
     Tick,
+    TokenEmitted,
     TraceRecorder,
     TrafficClass,
 )
+from runtime_py.engine.decoder import DecoderDriver
+from runtime_py.engine.generate import GenerateRequest, generation_error
 from runtime_py.engine.request import EncodeRequest, error_of
 from runtime_py.engine.room import Room
 from runtime_py.engine.stats import EngineStats
 from runtime_py.errors import Aborted, DeviceLost, OutOfMemory, VoleryError
 from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
+from runtime_py.generation.options import GenerateOptions
+from runtime_py.generation.text import Decode
+from runtime_py.program import KV_BLOCK
 
-_LANE = "embed"
+_LANE, _DECODER_LANE = "embed", "generate"
 
 
 class Engine:
@@ -49,11 +59,12 @@ class Engine:
 
     Args:
         executor: the loaded backend; `close` closes it too.
-        width: f32 columns of an output row.
+        width: f32 columns of an encoder's output row.
         config: the scheduler's knobs.
         profile: where the cost model starts.
         recorder: records every event and decision.
         clock: nanoseconds, never running backwards.
+        max_context: of a decoder, the most tokens of a sequence; 0 = what its cache holds.
     """
 
     def __init__(
@@ -65,19 +76,34 @@ class Engine:
         profile: CostProfile | None = None,
         recorder: TraceRecorder | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        max_context: int = 0,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._executor = executor
         self._row_bytes = 4 * width
         self._clock = clock
         limits = executor.limits
-        lane = LaneSpec(_LANE, limits.max_tokens, limits.max_seqs, profile=profile or CostProfile())
+        start = profile or CostProfile()
+        if limits.kv_blocks:
+            lane = LaneSpec(
+                _DECODER_LANE,
+                limits.max_tokens,
+                min(limits.max_seqs, limits.max_wanted),
+                profile=start,
+                kind=LaneKind.DECODER,
+                kv_blocks=limits.kv_blocks,
+                block_size=KV_BLOCK,
+                max_context=max_context,
+            )
+        else:
+            lane = LaneSpec(_LANE, limits.max_tokens, limits.max_seqs, profile=start)
         device = DeviceSpec(limits.threads, limits.concurrent_steps)
         self._core = BatchingCore([lane], device, config, recorder)
         self._lane = self._core.lanes[0]
         self._next_id = 0
-        self._requests: dict[int, EncodeRequest] = {}
-        self._steps: dict[int, StepScheduled] = {}
+        self._requests: dict[int, EncodeRequest | GenerateRequest] = {}
+        self._decoder = DecoderDriver(self._requests)
+        self._steps: dict[int, StepScheduled | DecoderStepScheduled] = {}
         self._results: dict[int, StepResult | BaseException] = {}
         self._events: list[Event] = []
         self._flush_handle: asyncio.Handle | None = None
@@ -113,10 +139,7 @@ class Engine:
             Aborted: the engine is closed.
             VoleryError: the engine cannot go on, for instance without room for its trace.
         """
-        if self._close_task is not None:
-            raise Aborted("the model is closed; load it again")
-        if self._broken is not None:
-            raise _broken_error(self._broken)
+        self._check_open()
         request = EncodeRequest(
             self._next_id,
             token_ids,
@@ -131,6 +154,62 @@ class Engine:
         lengths = tuple([len(ids) for ids in token_ids])
         self._post(RequestArrived(request.request_id, _LANE, lengths, traffic, deadline_ns))
         return request
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        options: GenerateOptions,
+        stop_ids: Sequence[int],
+        decode: Decode,
+        *,
+        traffic: TrafficClass = TrafficClass.LATENCY,
+        deadline_ns: int = -1,
+        salt: str = "",
+    ) -> GenerateRequest:
+        """Queue a prompt; its tokens arrive in the request as they are made.
+
+        Args:
+            prompt: ids, at least one.
+            stop_ids: ids that end a sample.
+            decode: ids to text, for stop strings and streams.
+            deadline_ns: on the engine's clock; -1 = never.
+            salt: tenant of the prefix cache.
+
+        Raises:
+            Aborted, VoleryError: as `submit`.
+        """
+        self._check_open()
+        request = GenerateRequest(
+            self._next_id,
+            prompt,
+            options,
+            tuple(stop_ids),
+            decode,
+            self._loop.create_future(),
+            self._clock(),
+        )
+        self._next_id += 1
+        self._requests[request.request_id] = request
+        self._post(
+            GenerationArrived(
+                request.request_id,
+                _DECODER_LANE,
+                tuple(prompt),
+                options.max_tokens,
+                request.stop_ids,
+                options.n,
+                salt,
+                traffic,
+                deadline_ns,
+            )
+        )
+        return request
+
+    def _check_open(self) -> None:
+        if self._close_task is not None:
+            raise Aborted("the model is closed; load it again")
+        if self._broken is not None:
+            raise _broken_error(self._broken)
 
     async def result(self, request: EncodeRequest) -> bytearray:
         """Wait for the end of ``request`` and return its output, f32 [sequences, width].
@@ -148,16 +227,14 @@ class Engine:
             raise
         return request.output
 
-    def abort(self, request: EncodeRequest) -> None:
-        """End ``request`` now; its owner gets `Aborted`. Idempotent."""
+    def abort(
+        self, request: EncodeRequest | GenerateRequest, error: Exception | None = None
+    ) -> None:
+        """End ``request`` now; its owner gets ``error``, or else `Aborted`. Idempotent."""
         if self._requests.pop(request.request_id, None) is None:
             return
         self._post(RequestAborted(request.request_id))
-        if not request.future.done():
-            request.future.set_exception(
-                Aborted("the request was cancelled, or its model was closed")
-            )
-            request.future.exception()  # its owner may be gone; that is not an error
+        _fail(request, error or Aborted("the request was cancelled, or its model was closed"))
 
     async def wait_for_room(self, num_seqs: int, traffic: TrafficClass) -> None:
         """Wait until the queue would take ``num_seqs`` more sequences of this class.
@@ -245,6 +322,13 @@ class Engine:
             bad: tuple[int, ...] = ()
             if any(statuses):
                 bad = tuple(i for i, s in enumerate(statuses) if s != SeqStatus.OK)
+            step = self._steps.get(step_id)
+            if isinstance(step, DecoderStepScheduled):
+                ids = tuple([s.token_id for s in result.sampled])
+                self._post(StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad, ids))
+                for stopped in self._decoder.stops(step, result):
+                    self._post(stopped)
+                return
             event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad)
         elif isinstance(result, DeviceLost):
             self._lost = result
@@ -278,7 +362,15 @@ class Engine:
         """Let the core decide, and carry its decisions out."""
         events += [RequestAborted(i) for i in self._cancelled(events)]
         for decision in self._core.handle_all(events, self._clock()):
-            if isinstance(decision, StepScheduled):
+            if isinstance(decision, TokenEmitted):
+                result = self._results[decision.step_id]
+                assert isinstance(result, StepResult)
+                self._decoder.emit(decision, result, self._clock())
+            elif isinstance(decision, SampleFinished):
+                self._decoder.finish(decision)
+            elif isinstance(decision, DecoderStepScheduled):
+                self._start_decoder(decision)
+            elif isinstance(decision, StepScheduled):
                 self._start(decision)
             elif isinstance(decision, EmbeddingReady):
                 self._copy_rows(decision)
@@ -291,9 +383,7 @@ class Engine:
         """A trace that cannot be written, or a bug: nobody may wait for ever because of it."""
         self._broken = error
         for request in self._requests.values():
-            if not request.future.done():
-                request.future.set_exception(_broken_error(error))
-                request.future.exception()
+            _fail(request, _broken_error(error))
         self._requests.clear()
         self._set_timer(-1)
         self._room.end()
@@ -305,7 +395,7 @@ class Engine:
         """Newcomers whose owner was cancelled before anybody could look at them."""
         ids = []
         for event in events:
-            if isinstance(event, RequestArrived):
+            if isinstance(event, RequestArrived | GenerationArrived):
                 request = self._requests.get(event.request_id)
                 if request is not None and request.future.cancelled():
                     ids.append(event.request_id)
@@ -321,11 +411,21 @@ class Engine:
         now_ns = self._clock()
         for request_id, item, num_tokens in scheduled.seqs:
             request = self._requests[request_id]
+            assert isinstance(request, EncodeRequest)
             rows.append(SeqRow(len(token_ids), num_tokens, 0, request.pool_skips[item]))
             token_ids.extend(request.token_ids[item])
             if request.queue_ns < 0:
                 request.queue_ns = now_ns - request.arrival_ns
-        step = Step(token_ids, rows, scheduled.shape.threads)
+        self._submit(step_id, Step(token_ids, rows, scheduled.shape.threads))
+
+    def _start_decoder(self, scheduled: DecoderStepScheduled) -> None:
+        self._steps[scheduled.step_id] = scheduled
+        step, failed = self._decoder.step(scheduled, self._clock())
+        for request, error in failed:
+            self.abort(request, error)
+        self._submit(scheduled.step_id, step)
+
+    def _submit(self, step_id: int, step: Step) -> None:
         try:
             self._executor.submit(step, lambda result: self._from_any_thread(step_id, result))
         except Exception as e:
@@ -341,7 +441,7 @@ class Engine:
     def _copy_rows(self, ready: EmbeddingReady) -> None:
         request = self._requests.get(ready.request_id)
         result = self._results[ready.step_id]
-        if request is None or not isinstance(result, StepResult):
+        if not isinstance(request, EncodeRequest) or not isinstance(result, StepResult):
             return
         size = self._row_bytes
         rows = result.output.cast("B")[ready.row * size : (ready.row + ready.num_items) * size]
@@ -358,13 +458,17 @@ class Engine:
             return
         if finished.reason is FinishReason.DONE:
             request.future.set_result(None)
+            if isinstance(request, GenerateRequest):
+                request.wake()
             return
         cause: BaseException | None = self._lost
         if finished.step_id >= 0:
             result = self._results[finished.step_id]
             cause = result if isinstance(result, BaseException) else None
-        request.future.set_exception(error_of(request, finished, cause))
-        request.future.exception()  # an owner that stopped listening is not an error
+        if isinstance(request, GenerateRequest):
+            _fail(request, generation_error(request, finished, cause))
+        else:
+            _fail(request, error_of(request, finished, cause))
 
     def _set_timer(self, wake_ns: int) -> None:
         if self._wake_handle is not None:
@@ -380,6 +484,14 @@ class Engine:
     def _has_room(self, num_seqs: int, traffic: TrafficClass) -> bool:
         coming = [len(e.num_tokens) for e in self._events if isinstance(e, RequestArrived)]
         return self._lane.queue.of(traffic).has_room(num_seqs + sum(coming))
+
+
+def _fail(request: EncodeRequest | GenerateRequest, error: BaseException) -> None:
+    if not request.future.done():
+        request.future.set_exception(error)
+        request.future.exception()  # an owner that stopped listening is not an error
+        if isinstance(request, GenerateRequest):
+            request.wake()
 
 
 def _broken_error(error: Exception) -> VoleryError:

@@ -100,6 +100,20 @@ def error_of(
                 f"try again in about {ms:.0f} ms",
                 retry_after_ms=ms,
             )
+        case FinishReason.NON_FINITE:
+            return NonFinite(
+                f"texts[{index}]: the model computed NaN or infinity, expected finite numbers; "
+                "check the exported weights"
+            )
+    return error_of_any(finished, cause, f"texts[{index}]")
+
+
+def error_of_any(
+    finished: RequestFinished, cause: BaseException | None, what: str
+) -> VoleryError | BaseException:
+    """The errors that do not depend on what was asked for; ``what`` names the culprit."""
+    ms = finished.value / NS_PER_MS
+    match finished.reason:
         case FinishReason.DEADLINE:
             return DeadlineExceeded(
                 f"the request could not be finished by its deadline (it was here for {ms:.1f} ms); "
@@ -112,15 +126,10 @@ def error_of(
             )
         case FinishReason.ABORTED:
             return Aborted("the request was cancelled, or its model was closed")
-        case FinishReason.NON_FINITE:
-            return NonFinite(
-                f"texts[{index}]: the model computed NaN or infinity, expected finite numbers; "
-                "check the exported weights"
-            )
         case FinishReason.OUT_OF_MEMORY:
             size = cause.bytes_requested if isinstance(cause, OutOfMemory) else 0
             return OutOfMemory(
-                f"texts[{index}] alone needs more memory than the backend has "
+                f"{what} alone needs more memory than the backend has "
                 f"({size} bytes asked for); shorten it or load the model with a smaller limit",
                 bytes_requested=size,
             )

@@ -6,7 +6,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+KVFormat = Literal["f32", "f16"]
+"""How a decoder's cache stores keys and values."""
 
 
 class SeqRow(NamedTuple):
@@ -28,6 +31,48 @@ class SeqRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """How the backend turns one wanted row of logits into a token.
+
+    Applied in this order: repetition, presence and frequency penalties over
+    ``penalized``, ``bias``, ``mask``, temperature, top-k, top-p, min-p; docs/design.md 7.2
+    has the arithmetic. The random number is a function of ``seed`` and ``position`` alone.
+
+    Attributes:
+        temperature: 0 takes the most likely token (the lowest id on a tie); else 1e-6 to 1e6.
+        top_k: 0 = all.
+        top_p: 1 = all. Nucleus over the probabilities after temperature and top-k.
+        min_p: 0 = all; drops tokens below ``min_p`` times the largest probability.
+        repetition_penalty: divides positive and multiplies negative logits of the
+            ``penalized`` ids (Keskar et al. 2019); 1 = none; 1e-3 to 1e3.
+        presence_penalty, frequency_penalty: subtracted once, or per occurrence, from the
+            ids that were *generated*; 0 = none; -1e3 to 1e3.
+        penalized: (token id, occurrences in the prompt, occurrences in the output), each
+            id once.
+        bias: (token id, added to its logit), each id once; -1e9 to 1e9.
+        mask: bit i allows token i, ``ceil(vocab / 32)`` little-endian u32; None allows
+            all; at least one token must be allowed.
+        seed: 64 bits.
+        position: of the token to be sampled, from 0 at the first prompt token; 32 bits.
+        top_logprobs: how many most likely tokens to report, at most 20.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalized: Sequence[tuple[int, int, int]] = ()
+    bias: Sequence[tuple[int, float]] = ()
+    mask: bytes | None = None
+    seed: int = 0
+    position: int = 0
+    top_logprobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One execution of the whole program over T packed tokens of S sequences.
 
@@ -37,11 +82,36 @@ class Step:
         seqs: S rows.
         threads: how many of the executor's threads run this step; results do not
             depend on it.
+        block_tables: decoders only: per sequence, the KV blocks (`KV_BLOCK` tokens each)
+            of its positions 0 .. context_len + num_tokens - 1.
+        copies: decoders only: (from, to) KV blocks to copy before anything else.
+        wanted: decoders only: ascending token indices whose logits are computed.
+        sampling: per wanted row how to sample it; None returns its logits instead. All
+            rows of a step are of one kind.
     """
 
     token_ids: array[int]
     seqs: Sequence[SeqRow]
     threads: int = 1
+    block_tables: Sequence[array[int]] = ()
+    copies: Sequence[tuple[int, int]] = ()
+    wanted: Sequence[int] = ()
+    sampling: Sequence[SamplingRow] | None = None
+
+
+class Sampled(NamedTuple):
+    """The token that one wanted row gave.
+
+    Attributes:
+        token_id: -1 where the logits were not finite.
+        logprob: of the token, natural logarithm, after penalties, bias and mask, before
+            temperature and the cuts.
+        top: the most likely (id, logprob), best first.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 class SeqStatus(IntEnum):
@@ -55,15 +125,19 @@ class StepResult:
 
     Attributes:
         output: C-contiguous f32 memoryview [rows, width] with ``format == 'f'``; rows are
-            sequences, or tokens when the program's output slot holds tokens. Owned by
-            the result: a later step does not change it.
+            sequences, or tokens when the program's output slot holds tokens. A decoder's
+            rows are the wanted ones, its width the vocabulary; without wanted rows, or
+            when the step samples, it has no elements. Owned by the result: a later step
+            does not change it.
         statuses: one `SeqStatus` per sequence, as bytes.
         device_ns: time inside the backend.
+        sampled: decoders only: the tokens, one per wanted row, when the step samples.
     """
 
     output: memoryview[float]
     statuses: bytes
     device_ns: int
+    sampled: tuple[Sampled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +148,17 @@ class ExecutorLimits:
         max_tokens: most tokens in a step.
         max_seqs: most sequences in a step.
         threads: threads in the pool.
-        concurrent_steps: most steps in flight at once.
+        concurrent_steps: most steps in flight at once; 1 for a decoder.
+        kv_blocks: blocks of the key-value cache; 0 for an encoder.
+        max_wanted: most wanted rows in a step; 0 for an encoder.
     """
 
     max_tokens: int
     max_seqs: int
     threads: int
     concurrent_steps: int
+    kv_blocks: int = 0
+    max_wanted: int = 0
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from runtime_py.errors import InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, Step
+from runtime_py.executors.check_generation import check_cache, check_sampling, check_wanted
 
 
 class Bounds(Protocol):
@@ -81,7 +82,28 @@ def check_rows(bounds: Bounds, step: Step) -> None:
         )
 
 
+def check_generation(bounds: Bounds, limits: ExecutorLimits, step: Step) -> None:
+    """The fields of a step that only a decoder has, after `check_rows`; linear time.
+
+    Raises:
+        InvalidInput: names the field, its value and what was expected.
+    """
+    if limits.kv_blocks:
+        check_cache(limits.kv_blocks, step)
+        check_wanted(limits.max_wanted, step)
+        check_sampling(bounds.vocab_size, step)
+        return
+    for name in ("block_tables", "copies", "wanted"):
+        if getattr(step, name):
+            raise InvalidInput(
+                f"{name} has {len(getattr(step, name))} entries, expected none for an encoder"
+            )
+    if step.sampling is not None:
+        raise InvalidInput("sampling is given, expected None for an encoder")
+
+
 def check_step(bounds: Bounds, limits: ExecutorLimits, step: Step) -> None:
-    """`check_counts`, then `check_rows`."""
+    """`check_counts`, `check_rows`, `check_generation`."""
     check_counts(limits, step)
     check_rows(bounds, step)
+    check_generation(bounds, limits, step)

@@ -50,6 +50,8 @@ def row_bytes(tensor: Tensor) -> tuple[int, ...]:
             return (cols, 4)
         case TensorFormat.I8B32:
             return (32 * blocks, 2 * blocks, 2 * blocks)
+        case TensorFormat.S8B32:
+            return (32 * blocks, 2 * blocks)
         case TensorFormat.I4B32:
             return (16 * blocks, 2 * blocks, 2 * blocks)
 

@@ -68,7 +68,7 @@ class Tensor:
         """The safetensors entries that hold this tensor."""
         if self.format in (TensorFormat.F32, TensorFormat.F16):
             return (self.name,)
-        if self.format is TensorFormat.I8R:
+        if self.format in (TensorFormat.I8R, TensorFormat.S8B32):
             return (self.name, self.name + ".scale")
         return (self.name, self.name + ".scale", self.name + ".min")
 
@@ -116,7 +116,8 @@ class Program:
     """A lowered model: what a backend executes, without its weights.
 
     Attributes:
-        output_slot: a SEQS slot (one vector per sequence) or a TOKENS slot (one per token).
+        output_slot: a SEQS slot (one vector per sequence) or a TOKENS slot (one per token);
+            of a decoder, a PICKED slot (the logits of each wanted row).
         vocab_size: token ids are in ``0 .. vocab_size - 1``.
         max_positions: longest sequence in tokens; 0 = unlimited.
     """
@@ -131,6 +132,11 @@ class Program:
     @property
     def output(self) -> Slot:
         return self.slots[self.output_slot]
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether it reads and writes a key-value cache."""
+        return any(op.kind is OpKind.CACHE for op in self.ops)
 
     def encode(self) -> bytes:
         """The bytes of ``program.bin``."""

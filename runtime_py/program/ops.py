@@ -14,6 +14,9 @@ from enum import IntEnum
 BLOCK = 32
 """Columns that share one scale (and min) in the block formats."""
 
+KV_BLOCK = 32
+"""Tokens in one block of the paged key-value cache."""
+
 MAX_INS, MAX_TENSORS, MAX_UINTS, MAX_FLOATS = 4, 6, 10, 4
 
 
@@ -22,6 +25,7 @@ class Rows(IntEnum):
 
     TOKENS = 0
     SEQS = 1
+    PICKED = 2  # one row per wanted row of the step
 
 
 class TensorFormat(IntEnum):
@@ -44,6 +48,9 @@ class TensorFormat(IntEnum):
     I4B32 = 4
     """``name``: u8 [N, Kp/2], byte i of a block's 16 holds code i in the low nibble
     and code i + 16 in the high one; ``name.scale``, ``name.min``: f16 [N, Kp/32]."""
+    S8B32 = 5
+    """``name``: i8 [N, Kp] in -128..127; ``name.scale``: f16 [N, Kp/32]. w = q * scale.
+    Holds GGUF's Q8_0 exactly; costs two relaxed dots."""
 
 
 class Activation(IntEnum):
@@ -99,6 +106,8 @@ class OpKind(IntEnum):
     NORMALIZE = 8
     UNARY = 9
     BINARY = 10
+    CACHE = 11
+    ROWS = 12
 
 
 FLAG_CAUSAL = 1  # ATTENTION: query i sees keys 0..i only
@@ -124,10 +133,19 @@ OP_SPECS: dict[OpKind, OpSpec] = {
         (), ("table", "?positions", "?constant"), ("position_offset",), ("scale",)
     ),
     # s = x + residual (s is also written to out2 where there is one);
-    # out = norm(s over groups of `group` columns, 0 = the whole row) * gamma + beta
-    OpKind.NORM: OpSpec(("x", "?residual"), ("?gamma", "?beta"), ("mode", "group"), ("eps",)),
-    # out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual
-    OpKind.LINEAR: OpSpec(("x", "?residual"), ("weight", "?bias"), ("activation", "x_offset")),
+    # out = norm(s over groups of `group` columns, 0 = the whole row) * gamma + beta;
+    # columns > 0: only columns offset .. offset + columns, in place (x is out)
+    OpKind.NORM: OpSpec(
+        ("x", "?residual"),
+        ("?gamma", "?beta"),
+        ("mode", "group", "offset", "columns"),
+        ("eps",),
+    ),
+    # out = activation(x[:, x_offset : x_offset + K] @ weight.T + bias) + residual;
+    # block formats quantize x to activation_bits (8, or 16; 0 means 8)
+    OpKind.LINEAR: OpSpec(
+        ("x", "?residual"), ("weight", "?bias"), ("activation", "x_offset", "activation_bits")
+    ),
     # out = activation(gate) * up; one input of width 2F holds [gate | up], or two inputs of F
     OpKind.GLU: OpSpec(("gate", "?up"), (), ("activation",), (), FLAG_UP_FIRST),
     # rotates `heads` heads of head_dim columns from column `offset` on; other columns copy.
@@ -141,9 +159,10 @@ OP_SPECS: dict[OpKind, OpSpec] = {
     ),
     # softmax(scale * q.k + bias[h, key - query + (R - 1)]) v, bias f32 [heads, 2R - 1];
     # softcap 0 = none, else s -> softcap * tanh(s / softcap); window 0 = unlimited,
-    # else keys with |query - key| < window are seen
+    # else keys with |query - key| < window are seen. cache 0: the keys of this step, from
+    # k and v; cache L + 1: all keys of the sequence, from layer L of the paged cache
     OpKind.ATTENTION: OpSpec(
-        ("q", "k", "v"),
+        ("q", "?k", "?v"),
         ("?bias",),
         (
             "heads",
@@ -153,6 +172,7 @@ OP_SPECS: dict[OpKind, OpSpec] = {
             "k_offset",
             "v_offset",
             "window",
+            "cache",
         ),
         ("scale", "softcap"),
         FLAG_CAUSAL,
@@ -166,4 +186,8 @@ OP_SPECS: dict[OpKind, OpSpec] = {
     OpKind.UNARY: OpSpec(("x",), (), ("activation",), ("alpha",)),
     # out = a OP b; b is a slot, or the f32 row (or scalar) `constant` for every row
     OpKind.BINARY: OpSpec(("a", "?b"), ("?constant",), ("op",), (), FLAG_SWAP),
+    # writes the step's keys and values to layer `layer` of the paged cache; has no out
+    OpKind.CACHE: OpSpec(("k", "v"), (), ("layer", "kv_heads", "head_dim", "k_offset", "v_offset")),
+    # TOKENS -> PICKED: the wanted rows of the step
+    OpKind.ROWS: OpSpec(("x",)),
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from runtime_py.errors import ArtifactCorrupt
 from runtime_py.program.format import Op, Program, Slot, Tensor
 from runtime_py.program.ops import (
+    FLAG_CAUSAL,
     OP_SPECS,
     Activation,
     BinaryOp,
@@ -78,7 +79,10 @@ class _Op:
     def references(self) -> None:
         """Every index is in range, required fields are set, flags and floats are sane."""
         op, spec, p = self.op, self.spec, self.program
-        self.check(0 <= op.out < len(p.slots), f"out slot {op.out} of {len(p.slots)}")
+        if op.kind is OpKind.CACHE:
+            self.check(op.out == -1, "has no out")
+        else:
+            self.check(0 <= op.out < len(p.slots), f"out slot {op.out} of {len(p.slots)}")
         self.check(
             -1 <= op.out2 < len(p.slots) and (op.out2 == -1 or op.kind is OpKind.NORM),
             f"out2 slot {op.out2} of {len(p.slots)}",
@@ -100,8 +104,7 @@ def _embed(c: _Op) -> None:
     table = c.tensor("table")
     c.check(c.out.rows is Rows.TOKENS, "out must hold tokens")
     c.check(
-        table.format in (TensorFormat.F32, TensorFormat.F16, TensorFormat.I8R)
-        and table.shape == (c.program.vocab_size, c.out.width),
+        table.shape == (c.program.vocab_size, c.out.width),
         f"table is {table.format.name} {table.shape}, expected "
         f"[{c.program.vocab_size}, {c.out.width}]",
     )
@@ -120,12 +123,21 @@ def _embed(c: _Op) -> None:
 
 
 def _norm(c: _Op) -> None:
-    x, group = c.slot("x"), c.op.uint("group") or c.slot("x").width
+    x = c.slot("x")
+    width = c.op.uint("columns") or x.width
+    group = c.op.uint("group") or width
     c.same_rows("x", "residual")
     c.choice("mode", NormMode)
     c.check(x.width == c.out.width, "x and out differ in width")
     c.check(not c.has("residual") or c.slot("residual").width == x.width, "residual width")
-    c.check(x.width % group == 0, f"group {group} does not divide width {x.width}")
+    c.check(width % group == 0, f"group {group} does not divide {width} columns")
+    columns, offset = c.op.uint("columns"), c.op.uint("offset")
+    if columns:
+        c.check(c.op.out == c.op.slot("x"), "norms columns of a row in place only")
+        c.check(offset + columns <= x.width, "columns reach past x")
+        c.check(not c.has("residual") and c.op.out2 < 0, "columns with a residual or out2")
+    else:
+        c.check(offset == 0, "an offset without columns")
     c.vector("gamma", (group,))
     c.vector("beta", (group,))
     c.check(c.op.float("eps") >= 0, "negative eps")
@@ -146,6 +158,11 @@ def _linear(c: _Op) -> None:
     c.check(w.shape[0] == c.out.width, f"weight {w.shape} for out of width {c.out.width}")
     c.check(not c.has("residual") or c.slot("residual").width == c.out.width, "residual width")
     c.check(c.op.out != c.op.slot("x"), "out overlaps x")
+    plain = w.format in (TensorFormat.F32, TensorFormat.F16)
+    c.check(
+        c.op.uint("activation_bits") in ((0,) if plain else (0, 8, 16)),
+        f"activation_bits {c.op.uint('activation_bits')} with {w.format.name} weights",
+    )
     c.vector("bias", (w.shape[0],))
 
 
@@ -175,8 +192,26 @@ def _attention(c: _Op) -> None:
     c.check(heads > 0 and kv > 0 and dim > 0 and heads % kv == 0, "head counts")
     c.check(heads <= 4096 and dim <= 4096, "head sizes")
     c.same_rows("q", "k", "v")
+    cached = c.op.uint("cache") > 0
+    if cached:
+        c.check(not c.has("k") and not c.has("v"), "k and v come from the cache")
+        c.check(bool(c.op.flags & FLAG_CAUSAL), "attention over the cache is causal")
+        c.check(not c.op.uint("k_offset") and not c.op.uint("v_offset"), "offsets without k, v")
+        wanted = (c.op.uint("cache") - 1, kv, dim)
+        c.check(
+            any(
+                o.kind is OpKind.CACHE
+                and (o.uint("layer"), o.uint("kv_heads"), o.uint("head_dim")) == wanted
+                for o in c.program.ops[: c.index]
+            ),
+            f"no earlier CACHE op writes layer {wanted[0]} with {kv} heads of {dim}",
+        )
+    else:
+        c.check(c.has("k") and c.has("v"), "needs k and v, or a cache layer")
     c.check(c.out.rows is Rows.TOKENS and c.out.width == heads * dim, "out is not heads * head_dim")
     for n, count in (("q", heads), ("k", kv), ("v", kv)):
+        if not c.has(n):
+            continue
         c.check(
             c.op.uint(n + "_offset") + count * dim <= c.slot(n).width,
             f"{n} heads reach past their slot",
@@ -227,6 +262,32 @@ def _binary(c: _Op) -> None:
     c.vector("constant", (c.out.width,), (1,))
 
 
+def _cache(c: _Op) -> None:
+    layer, kv, dim = (c.op.uint(n) for n in ("layer", "kv_heads", "head_dim"))
+    c.check(0 < kv <= 4096 and 0 < dim <= 4096, "head sizes")
+    c.check(layer < MAX_OPS, f"layer {layer}")
+    for n in ("k", "v"):
+        c.check(c.slot(n).rows is Rows.TOKENS, f"{n} must hold tokens")
+        c.check(
+            c.op.uint(n + "_offset") + kv * dim <= c.slot(n).width,
+            f"{n} heads reach past their slot",
+        )
+    c.check(
+        all(
+            o.kind is not OpKind.CACHE or o.uint("layer") != layer for o in c.program.ops[: c.index]
+        ),
+        f"layer {layer} is written twice",
+    )
+
+
+def _rows(c: _Op) -> None:
+    x = c.slot("x")
+    c.check(
+        x.rows is Rows.TOKENS and c.out.rows is Rows.PICKED and x.width == c.out.width,
+        "picks token rows into a slot of the same width",
+    )
+
+
 _RULES: dict[OpKind, Callable[[_Op], None]] = {
     OpKind.EMBED: _embed,
     OpKind.NORM: _norm,
@@ -238,6 +299,8 @@ _RULES: dict[OpKind, Callable[[_Op], None]] = {
     OpKind.NORMALIZE: _normalize,
     OpKind.UNARY: _unary,
     OpKind.BINARY: _binary,
+    OpKind.CACHE: _cache,
+    OpKind.ROWS: _rows,
 }
 
 
@@ -260,7 +323,7 @@ def validate(program: Program) -> Program:
             raise ArtifactCorrupt(f"program.bin: slot {i} is {s.width} wide")
     names: set[str] = set()
     for t in p.tensors:
-        block = t.format in (TensorFormat.I8R, TensorFormat.I8B32, TensorFormat.I4B32)
+        block = t.format not in (TensorFormat.F32, TensorFormat.F16)
         if any(not 0 < d <= MAX_DIM for d in t.shape) or (block and len(t.shape) != 2):
             raise ArtifactCorrupt(f"program.bin: tensor {t.name!r} has shape {t.shape}")
         if names.intersection(t.parts):
@@ -278,6 +341,16 @@ def validate(program: Program) -> Program:
             op.check(slot < 0 or slot in written, f"reads slot {slot} before anything writes it")
         _RULES[op.op.kind](op)
         written.update((op.op.out, op.op.out2))
+    if p.is_decoder != (p.output.rows is Rows.PICKED):
+        raise ArtifactCorrupt(
+            f"program.bin: the output slot holds {p.output.rows.name}, expected "
+            + ("PICKED for a program with a cache" if p.is_decoder else "TOKENS or SEQS")
+        )
+    if p.is_decoder and p.output.width != p.vocab_size:
+        raise ArtifactCorrupt(
+            f"program.bin: the output slot is {p.output.width} wide, "
+            f"expected the vocabulary's {p.vocab_size}"
+        )
     if p.output_slot not in written:
         raise ArtifactCorrupt("program.bin: no op writes the output slot")
     return program

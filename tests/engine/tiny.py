@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,7 +168,7 @@ class Gate:
         result = self.inner.run(step)
         if fault is not None:
             statuses = bytes([fault]) + result.statuses[1:]
-            result = StepResult(result.output, statuses, result.device_ns)
+            result = replace(result, statuses=statuses)
         done(result)
 
     def close(self) -> None:

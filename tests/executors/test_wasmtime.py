@@ -411,13 +411,14 @@ def test_a_forgotten_executor_is_collected() -> None:
 
 def trapping(name: str) -> bytes:
     """A module with the real ABI whose export ``name`` runs into `unreachable`."""
-    results = {"v_alloc": 64, "v_abi_version": 1, "v_workspace": 4096}
+    results = {"v_alloc": 64, "v_abi_version": 1, "v_workspace": 4096, "v_part_bytes": 4096}
     params = {
         "v_alloc": 1,
         "v_create": 6,
         "v_write_rows": 6,
         "v_memory_bytes": 1,
         "v_workspace": 2,
+        "v_part_bytes": 1,
         "v_run": 1,
     }
     functions = []
@@ -428,6 +429,7 @@ def trapping(name: str) -> bytes:
         "v_write_rows",
         "v_seal",
         "v_workspace",
+        "v_part_bytes",
         "v_run",
     ):
         body = "unreachable" if f == name else f"i32.const {results.get(f, 0)}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runtime_py.executors.base import ModelExecutor, SeqRow, Step
 from runtime_py.program import OpKind, PoolMode, TensorFormat
 from tests.ops.backends import WASMTIME
-from tests.ops.cases import all_cases
+from tests.ops.cases import all_cases, generation_cases
 from tests.ops.cases.encoder import VOCAB, encoder, weights_of
 
 FORMATS = (TensorFormat.F32, TensorFormat.F16, TensorFormat.I8B32, TensorFormat.I4B32)
@@ -97,14 +97,17 @@ def test_E3_short_rows_equal_their_solo_results_in_every_pooling(pool: PoolMode 
         model.close()
 
 
-@pytest.mark.parametrize("name", all_cases())
+ONE_STEP = {**all_cases(), **generation_cases()}
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
 def test_E14_every_build_gives_the_same_bits(name: str) -> None:
     """Codes and activations at the ends of their ranges are among the cases.
 
     Only the f32 and f16 linear kernels may fuse a multiplication into an addition, in
     the relaxed builds.
     """
-    case = all_cases()[name]
+    case = ONE_STEP[name]
     outputs = {}
     for build, make in WASMTIME.items():
         model = make(case.program, case.weights(), len(case.step.token_ids), len(case.step.seqs))

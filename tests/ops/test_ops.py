@@ -9,31 +9,30 @@ import numpy as np
 import pytest
 
 from runtime_py.executors.base import ModelExecutor, Step
-from tests.ops.backends import BACKENDS
-from tests.ops.cases import Case, all_cases
+from tests.ops.backends import BACKENDS, STEPS
+from tests.ops.cases import Case, all_cases, generation_cases, steps_cases
+from tests.ops.checks import check_output, check_values
+
+ONE_STEP = {**all_cases(), **generation_cases()}
 
 
 def check(case: Case, output: memoryview, wanted: np.ndarray) -> None:
-    got = np.asarray(output)
-    assert got.shape == wanted.shape
-    finite = np.isfinite(wanted)
-    np.testing.assert_array_equal(np.isfinite(got), finite)
-    np.testing.assert_allclose(got[finite], wanted[finite], rtol=case.rtol, atol=case.atol)
+    check_values(np.asarray(output), wanted, case.rtol, case.atol)
 
 
-@pytest.mark.parametrize("name", all_cases())
+@pytest.mark.parametrize("name", ONE_STEP)
 def test_reference_equals_the_independent_formula(name: str) -> None:
-    case = all_cases()[name]
+    case = ONE_STEP[name]
     expected, truth = case.expected(), case.truth()
     check(case, memoryview(np.where(np.isfinite(expected), expected, np.nan)), truth)
 
 
-@pytest.mark.parametrize("name", all_cases())
+@pytest.mark.parametrize("name", ONE_STEP)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_op(
     backend: str, name: str, bench: Callable[[str, str, ModelExecutor, Step], None]
 ) -> None:
-    case = all_cases()[name]
+    case = ONE_STEP[name]
     tokens, seqs = len(case.step.token_ids), len(case.step.seqs)
     executor = BACKENDS[backend](case.program, case.weights(), tokens, seqs)
     try:
@@ -47,6 +46,30 @@ def test_op(
         executor.close()
 
 
+@pytest.mark.parametrize("name", steps_cases())
+def test_reference_equals_the_independent_formula_step_by_step(name: str) -> None:
+    case = steps_cases()[name]
+    for got, wanted in zip(case.expected(), case.truth(), strict=True):
+        check_output(got, wanted, case.rtol, case.atol)
+
+
+@pytest.mark.parametrize("name", steps_cases())
+@pytest.mark.parametrize("backend", STEPS)
+def test_steps(
+    backend: str, name: str, bench: Callable[[str, str, ModelExecutor, Step], None]
+) -> None:
+    case = steps_cases()[name]
+    executor = STEPS[backend](case)
+    try:
+        done = case.run(executor, executor.limits.threads)
+        bench(backend, name, executor, case.steps[-1])  # writes again what it wrote
+    finally:
+        executor.close()
+    for (got, _), wanted in zip(done, case.expected(), strict=True):
+        check_output(got, wanted, case.rtol, case.atol)
+    assert tuple(statuses for _, statuses in done) == case.statuses
+
+
 def test_every_op_format_and_enum_member_has_a_case() -> None:
     from runtime_py.program import Activation, BinaryOp, NormMode, OpKind, PoolMode, TensorFormat
 
@@ -58,7 +81,7 @@ def test_every_op_format_and_enum_member_has_a_case() -> None:
         (OpKind.POOL, "mode"): PoolMode,
         (OpKind.BINARY, "op"): BinaryOp,
     }
-    for case in all_cases().values():
+    for case in (*ONE_STEP.values(), *steps_cases().values()):
         seen.update(t.format for t in case.program.tensors)
         for op in case.program.ops:
             seen.add(op.kind)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from runtime_py.program import OP_SPECS, Op, OpKind, Program, Rows, Slot, Tensor, TensorFormat
-from tests.ops.cases import all_cases
+from tests.ops.cases import all_cases, steps_cases
+from tests.ops.cases.decoder import decoder
 from tests.ops.cases.encoder import encoder
 
 U32 = st.integers(0, 2**32 - 1)
@@ -54,11 +55,12 @@ def programs() -> st.SearchStrategy[Program]:
 
 
 def valid_bytes() -> list[bytes]:
-    """The bytes of one valid program of every kind of op, and of a whole encoder."""
+    """The bytes of one valid program of every kind of op, of a whole encoder and decoder."""
     chosen: dict[tuple[OpKind, ...], bytes] = {}
-    for case in all_cases().values():
+    for case in (*all_cases().values(), *steps_cases().values()):
         chosen.setdefault(tuple(op.kind for op in case.program.ops), case.program.encode())
-    return [*chosen.values(), encoder(TensorFormat.I8B32)[0].encode()]
+    whole = encoder(TensorFormat.I8B32)[0], decoder(TensorFormat.S8B32, bits=16)[0]
+    return [*chosen.values(), *(program.encode() for program in whole)]
 
 
 @st.composite

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,11 +74,18 @@ def test_damaged_bytes_are_refused_or_still_run(data: bytes) -> None:
         for t in program.tensors
         for name, size in zip(t.parts, row_bytes(t), strict=True)
     }
+    decodes = program.is_decoder
     executor = ReferenceExecutor.from_weights(
-        program, MemoryWeights(program, parts), limits=ExecutorLimits(16, 4, 1, 1)
+        program,
+        MemoryWeights(program, parts),
+        limits=ExecutorLimits(16, 4, 1, 1, kv_blocks=2 * decodes, max_wanted=2 * decodes),
     )
     longest = min(program.max_positions or 3, 3)
-    result = executor.run(make_step([1, longest], ids=[0] * (1 + longest)))
+    step = make_step([1, longest], ids=[0] * (1 + longest))
+    if decodes:
+        tables = [array("i", [0]), array("i", [1])]
+        step = replace(step, block_tables=tables, wanted=[0, longest])
+    result = executor.run(step)
     assert result.output.shape[1] == program.output.width
 
 
@@ -99,7 +108,7 @@ def test_header_faults_are_named() -> None:
         (patched(data, 12, "I", slots + 1), ArtifactCorrupt, "its tables need"),
         (patched(data, 24, "I", names + 1), ArtifactCorrupt, "its tables need"),
         (patched(data, 12, "I", 0xFFFFFFFF), ArtifactCorrupt, "its tables need"),
-        (patched(data, HEADER, "B", 2), ArtifactCorrupt, "unknown row kind 2"),
+        (patched(data, HEADER, "B", 3), ArtifactCorrupt, "unknown row kind 3"),
         (patched(data, HEADER + 1, "B", 1), ArtifactCorrupt, "slot"),
         (patched(data, first_tensor, "I", 1 << 20), ArtifactCorrupt, "outside the name table"),
         (patched(data, first_tensor + 6, "B", 9), ArtifactUnsupported, "format 9"),

@@ -14,6 +14,7 @@ from runtime_py.program import (
     FLAG_INTERLEAVED,
     FLAG_SWAP,
     FLAG_UP_FIRST,
+    KV_BLOCK,
     OP_SPECS,
     Activation,
     BinaryOp,
@@ -72,6 +73,7 @@ def test_c_flags_and_sizes() -> None:
     }
     for name, value in (
         ("V_BLOCK", BLOCK),
+        ("V_KV_BLOCK", KV_BLOCK),
         ("V_MAX_INS", table.MAX_INS),
         ("V_MAX_TENSORS", table.MAX_TENSORS),
         ("V_MAX_UINTS", table.MAX_UINTS),

@@ -10,10 +10,12 @@ import pytest
 from runtime_py.errors import ArtifactCorrupt
 from runtime_py.program import OpKind, Program, Rows, Slot, Tensor, TensorFormat, validate
 from runtime_py.program.ops import OP_SPECS
-from tests.ops.cases import Builder, all_cases, normal
+from tests.ops.cases import Builder, all_cases, generation_cases, normal, steps_cases
+from tests.ops.cases.decoder import decoder
 from tests.ops.cases.encoder import encoder
 
 ENCODER = encoder(TensorFormat.I8B32)[0]
+DECODER = decoder(TensorFormat.I8B32, bits=16)[0]
 F32, F16, I8R = TensorFormat.F32, TensorFormat.F16, TensorFormat.I8R
 
 
@@ -58,6 +60,30 @@ def roped() -> Program:
 
 E, N, L, A, P = OpKind.EMBED, OpKind.NORM, OpKind.LINEAR, OpKind.ATTENTION, OpKind.POOL
 
+CACHE, ROWS = OpKind.CACHE, OpKind.ROWS
+
+
+def columns(**fields: float) -> Program:
+    """An in-place NORM of some columns, with ``fields`` changed."""
+    program = generation_cases()["norm-rms-columns36-100-group64"].program
+    return with_op(program, N, **fields)
+
+
+def without_cache() -> Program:
+    """The decoder with its CACHE ops gone."""
+    return replace(DECODER, ops=tuple(op for op in DECODER.ops if op.kind is not CACHE))
+
+
+def twice_cached() -> Program:
+    at = find(DECODER, CACHE)
+    return replace(DECODER, ops=(*DECODER.ops[: at + 1], DECODER.ops[at], *DECODER.ops[at + 1 :]))
+
+
+def reading_rows() -> Program:
+    """The same program but for its output: the token slot that ROWS reads."""
+    return replace(DECODER, output_slot=DECODER.ops[find(DECODER, ROWS)].slot("x"))
+
+
 BROKEN: dict[str, tuple[Callable[[], Program], str]] = {
     "out-of-range": (lambda: with_op(ENCODER, L, out=99), "out slot 99"),
     "out-negative": (lambda: with_op(ENCODER, L, out=-1), "out slot -1"),
@@ -72,10 +98,6 @@ BROKEN: dict[str, tuple[Callable[[], Program], str]] = {
     "embed-table-shape": (
         lambda: with_tensor(ENCODER, E, "table", shape=(97, 47)),
         "table is I8R",
-    ),
-    "embed-table-format": (
-        lambda: with_tensor(ENCODER, E, "table", format=TensorFormat.I8B32),
-        "table is I8B32",
     ),
     "embed-positions-short": (
         lambda: with_op(ENCODER, E, position_offset=1),
@@ -136,6 +158,48 @@ BROKEN: dict[str, tuple[Callable[[], Program], str]] = {
         "bias is F32",
     ),
     "attention-bias-unbounded": (lambda: replace(biased(), max_positions=0), "bias is F32"),
+    "norm-columns-past-x": (lambda: columns(offset=37), "columns reach past x"),
+    "norm-columns-overflow": (lambda: columns(offset=2**32 - 64), "columns reach past x"),
+    "norm-columns-group": (lambda: columns(group=63), "group 63 does not divide 64 columns"),
+    "norm-columns-elsewhere": (lambda: columns(residual=0), "columns with a residual"),
+    "norm-offset-alone": (lambda: columns(columns=0, group=0, gamma=-1), "offset without columns"),
+    "linear-bits": (lambda: with_op(DECODER, L, activation_bits=4), "activation_bits 4 with I8B32"),
+    "linear-bits-of-floats": (
+        lambda: with_tensor(DECODER, L, "weight", format=F16),
+        "activation_bits 16 with F16",
+    ),
+    "attention-not-causal": (lambda: with_op(DECODER, A, flags=0), "cache is causal"),
+    "attention-k-and-cache": (lambda: with_op(DECODER, A, k=0, v=0), "come from the cache"),
+    "attention-offset-and-cache": (lambda: with_op(DECODER, A, k_offset=1), "offsets without k"),
+    "attention-other-layer": (lambda: with_op(DECODER, A, cache=3), "no earlier CACHE op"),
+    "attention-other-heads": (lambda: with_op(DECODER, A, kv_heads=1), "no earlier CACHE op"),
+    "attention-neither": (lambda: with_op(DECODER, A, cache=0), "needs k and v"),
+    "attention-no-cache": (without_cache, "no earlier CACHE op"),
+    "cache-out": (lambda: with_op(DECODER, CACHE, out=0), "has no out"),
+    "cache-heads": (lambda: with_op(DECODER, CACHE, kv_heads=0), "head sizes"),
+    "cache-past-k": (lambda: with_op(DECODER, CACHE, k_offset=73), "k heads reach past"),
+    "cache-overflow": (lambda: with_op(DECODER, CACHE, v_offset=2**32 - 24), "v heads reach past"),
+    "cache-layer": (lambda: with_op(DECODER, CACHE, layer=2**32 - 1), "layer 4294967295"),
+    "cache-twice": (twice_cached, "layer 0 is written twice"),
+    "rows-of-rows": (
+        lambda: with_op(DECODER, ROWS, x=DECODER.ops[find(DECODER, ROWS)].out),
+        "before anything writes|picks token rows",
+    ),
+    "rows-into-tokens": (lambda: with_op(DECODER, ROWS, out=0), "picks token rows"),
+    "decoder-output-tokens": (reading_rows, "holds TOKENS, expected PICKED"),
+    "decoder-output-width": (
+        lambda: replace(DECODER, output_slot=DECODER.ops[find(DECODER, ROWS)].out),
+        "48 wide, expected the vocabulary's 101",
+    ),
+    "encoder-output-picked": (
+        lambda: replace(
+            steps_cases()["rows-all-last-none"].program,
+            ops=tuple(
+                op for op in steps_cases()["rows-all-last-none"].program.ops if op.kind is not CACHE
+            ),
+        ),
+        "holds PICKED, expected TOKENS or SEQS",
+    ),
     "pool-mode": (lambda: with_op(ENCODER, P, mode=6), "unknown mode 6"),
     "pool-past-out": (lambda: with_op(ENCODER, P, out_offset=1), "writes past out"),
     "normalize-eps": (lambda: with_op(ENCODER, OpKind.NORMALIZE, eps=-1.0), "negative eps"),
@@ -187,7 +251,13 @@ def test_broken_rule(rule: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", all_cases())
+PROGRAMS = {
+    name: case.program
+    for name, case in (*all_cases().items(), *generation_cases().items(), *steps_cases().items())
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_every_case_is_valid_as_decoded(name: str) -> None:
-    program = all_cases()[name].program
+    program = PROGRAMS[name]
     assert validate(Program.decode(program.encode())) == program

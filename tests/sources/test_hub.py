@@ -136,6 +136,15 @@ def test_pickled_weights_only_without_safetensors(hub: Hub, tmp_path: Path) -> N
     assert (source.path / "pytorch_model.bin").is_file()
 
 
+def test_language_model_brings_its_chat_template(hub: Hub, tmp_path: Path) -> None:
+    files = {"chat_template.jinja": b"{{ messages }}", "generation_config.json": b"{}"}
+    hub.repos["owner/chat"] = FILES | files | {"config.json": b'{"model_type": "llama"}'}
+    source = resolve("owner/chat", offline=False, cache_dir=tmp_path)
+    assert source.task == "generate"
+    for name, data in files.items():
+        assert (source.path / name).read_bytes() == data
+
+
 def test_revision(hub: Hub, tmp_path: Path) -> None:
     hub.repos["owner/bird"] = dict(FILES)
     source = resolve("owner/bird", revision=COMMIT, offline=False, cache_dir=tmp_path)

@@ -133,7 +133,8 @@ def test_B2_code_in_the_repository_is_never_run(tmp_path: Path) -> None:
     ("config", "why"),
     [
         ({"model_type": "deberta-v2"}, "content and position scores"),
-        ({"model_type": "llama"}, "no encoder"),
+        ({"model_type": "t5"}, "no encoder"),
+        ({"model_type": "mixtral"}, "mixture of experts"),
         ({"model_type": "foo"}, "no encoder"),
         ({"model_type": "bert", "is_decoder": True}, "decoder"),
         ({"model_type": None}, "names no model_type"),

@@ -16,6 +16,7 @@ from runtime_py.program import Program
 OK, BAD_PROGRAM, UNSUPPORTED, NO_MEMORY, BAD_CALL, INCOMPLETE, BAD_STEP = 0, -1, -2, -3, -4, -5, -6
 HEADER, TOKENS, SEQS, OUTPUT, STATUS = range(5)
 PAGE = 65536
+UNSIGNED = {"v_alloc", "v_workspace", "v_detail", "v_features", "v_part_bytes"}
 
 
 @cache
@@ -44,8 +45,7 @@ class Host:
     def call(self, name: str, *args: int) -> int:
         """Pointers and counts come back as u32, statuses as they are."""
         value = self._exports[name](self._store, *(ctypes.c_int32(a).value for a in args))
-        unsigned = name in ("v_alloc", "v_workspace", "v_detail", "v_features")
-        return value & 0xFFFFFFFF if unsigned else value
+        return value & 0xFFFFFFFF if name in UNSIGNED else value
 
     def detail(self) -> tuple[int, int]:
         return self.call("v_detail", 0), self.call("v_detail", 1)

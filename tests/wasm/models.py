@@ -23,15 +23,15 @@ from runtime_py.program import (
 F32 = TensorFormat.F32
 
 
-def linear(format: TensorFormat, k: int, n: int, vocab: int) -> Program:
-    """Rows of an f32 table through one linear layer."""
+def linear(format: TensorFormat, k: int, n: int, vocab: int, bits: int = 0) -> Program:
+    """Rows of an f32 table through one linear layer; ``bits`` are those of activations."""
     return validate(
         Program(
             slots=(Slot(Rows.TOKENS, k), Slot(Rows.TOKENS, n)),
             tensors=(Tensor("table", F32, (vocab, k)), Tensor("w", format, (n, k))),
             ops=(
                 Op(OpKind.EMBED, 0, (), (0, -1, -1), (0,), (1.0,)),
-                Op(OpKind.LINEAR, 1, (0, -1), (1, -1), (Activation.NONE, 0)),
+                Op(OpKind.LINEAR, 1, (0, -1), (1, -1), (Activation.NONE, 0, bits)),
             ),
             output_slot=1,
             vocab_size=vocab,
@@ -97,6 +97,77 @@ def everything(format: TensorFormat = TensorFormat.I8B32) -> Program:
     return validate(Program(slots, tensors, ops, 5, 50, 64))
 
 
+def decoder(
+    format: TensorFormat = TensorFormat.I4B32,
+    *,
+    bits: int = 0,
+    window: int = 0,
+    positions: int = 160,
+    vocab: int = 77,
+) -> Program:
+    """Two layers of a language model: grouped heads, q/k norm, one table for both ends."""
+    width, heads, kv, dim, wide = 40, 6, 2, 12, 56
+    q, k = heads * dim, kv * dim
+    qkv = q + 2 * k
+    slots = (
+        *(Slot(Rows.TOKENS, w) for w in (width, qkv, q, width, wide, wide // 2)),
+        Slot(Rows.PICKED, width),
+        Slot(Rows.PICKED, vocab),
+    )
+    tensors = [
+        Tensor("table", TensorFormat.S8B32, (vocab, width)),
+        Tensor("frequencies", F32, (dim // 2,)),
+        Tensor("head_norm", F32, (dim,)),
+    ]
+    ops = [Op(OpKind.EMBED, 0, (), (0, -1, -1), (0,), (1.5,))]
+    for layer in range(2):
+        at = len(tensors)
+        tensors += [
+            Tensor(f"gamma{layer}", F32, (width,)),
+            Tensor(f"qkv{layer}", format, (qkv, width)),
+            Tensor(f"out{layer}", format, (width, q)),
+            Tensor(f"up{layer}", format, (wide, width)),
+            Tensor(f"down{layer}", format, (width, wide // 2)),
+        ]
+        plain = (Activation.NONE, 0, bits)
+        shape = (heads, kv, dim, 0, 0, 0, window, layer + 1)
+        ops += [
+            Op(OpKind.NORM, 3, (0, -1), (at, -1), (NormMode.RMS,), (1e-6,)),
+            Op(OpKind.LINEAR, 1, (3, -1), (at + 1, -1), plain),
+            Op(OpKind.NORM, 1, (1, -1), (2, -1), (NormMode.RMS, dim, 0, q + k), (1e-6,)),
+            Op(OpKind.ROPE, 1, (1,), (1,), (heads + kv, dim, dim, 0), (1.0,)),
+            Op(OpKind.CACHE, -1, (1, 1), (), (layer, kv, dim, q, q + k)),
+            Op(OpKind.ATTENTION, 2, (1, -1, -1), (-1,), shape, (0.3, 30.0), 1),
+            Op(OpKind.LINEAR, 0, (2, 0), (at + 2, -1), plain),
+            Op(OpKind.LINEAR, 4, (0, -1), (at + 3, -1), plain),
+            Op(OpKind.GLU, 5, (4, -1), (), (Activation.SILU,)),
+            Op(OpKind.LINEAR, 0, (5, 0), (at + 4, -1), (Activation.NONE, 0)),
+        ]
+    ops += [
+        Op(OpKind.ROWS, 6, (0,)),
+        Op(OpKind.NORM, 6, (6, -1), (-1, -1), (NormMode.RMS,), (1e-6,)),
+        Op(OpKind.LINEAR, 7, (6, -1), (0, -1), (Activation.NONE, 0, bits)),
+    ]
+    return validate(Program(slots, tuple(tensors), tuple(ops), 7, vocab, positions))
+
+
+def cache_only(vocab: int) -> Program:
+    """One head over the cache: the table's rows are [q and k | v].
+
+    A sequence of one token gives its own v, as the cache holds it.
+    """
+    dim, width = vocab, 2 * vocab
+    slots = (Slot(Rows.TOKENS, width), Slot(Rows.TOKENS, dim), Slot(Rows.PICKED, vocab))
+    shape = (1, 1, dim, 0, 0, 0, 0, 1)
+    ops = (
+        Op(OpKind.EMBED, 0, (), (0, -1, -1), (0,), (1.0,)),
+        Op(OpKind.CACHE, -1, (0, 0), (), (0, 1, dim, 0, dim)),
+        Op(OpKind.ATTENTION, 1, (0, -1, -1), (-1,), shape, (0.0, 0.0), 1),
+        Op(OpKind.ROWS, 2, (1,)),
+    )
+    return validate(Program(slots, (Tensor("table", F32, (vocab, width)),), ops, 2, vocab, 0))
+
+
 def random_parts(program: Program, seed: int = 0) -> dict[str, bytes]:
     """Stored bytes of every part, with codes over their whole range."""
     rng = np.random.default_rng(seed)
@@ -108,6 +179,8 @@ def random_parts(program: Program, seed: int = 0) -> dict[str, bytes]:
 
 
 def _part(rng: np.random.Generator, format: TensorFormat, part: int, size: int) -> bytes:
+    if part == 0 and format is TensorFormat.S8B32:
+        return rng.integers(-128, 128, size).astype(np.int8).tobytes()
     if part == 0 and format is TensorFormat.I8R:
         return rng.integers(-127, 128, size).astype(np.int8).tobytes()
     if part == 0 and format in (TensorFormat.I8B32, TensorFormat.I4B32):

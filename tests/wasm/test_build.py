@@ -23,7 +23,7 @@ from toolchain.build import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-THREADS_ONLY = {"v_worker", "v_post", "v_stop", "v_lead", "v_stack_top"}
+THREADS_ONLY = {"v_worker", "v_post", "v_stop", "v_lead", "v_stack_top", "v_abandon"}
 
 
 @pytest.fixture(scope="module")

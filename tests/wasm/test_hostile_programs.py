@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_py.errors import ArtifactError
-from runtime_py.program import Program, TensorFormat, validate
+from runtime_py.program import KV_BLOCK, Program, TensorFormat, validate
 from tests.wasm import models
+from tests.wasm.decoder import BLOCKS, F16, GENERATION, TABLES, WANTED
 from tests.wasm.driver import BAD_PROGRAM, NO_MEMORY, OK, UNSUPPORTED, Host
 
 FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.F32)
-VALID = [models.everything(format).encode() for format in FORMATS]
+VALID = [
+    *(models.everything(format).encode() for format in FORMATS),
+    models.decoder(TensorFormat.I4B32, bits=16, window=9).encode(),
+    models.decoder(TensorFormat.S8B32).encode(),
+]
 NAMES = 64  # bytes at the end that only name tensors: hosts read them, the module does not
 
 INTERESTING = (0, 1, 2, 3, 7, 8, 31, 32, 255, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x20000000)
@@ -43,18 +49,26 @@ def python_accepts(data: bytes) -> bool:
     return True
 
 
-def run_if_accepted(host: Host, data: bytes, status: int) -> None:
+def run_if_accepted(host: Host, data: bytes) -> None:
     """An accepted program must run, whatever its weights are."""
     program = Program.decode(data)
+    if program.is_decoder and host.call("v_cache", 8, F16, 4, 0) == NO_MEMORY:
+        return
     host.load(program, models.random_parts(program))
     longest = program.max_positions or 40
     lengths = [min(n, longest) for n in (1, 37, 5)]
     host.fill(lengths, (i % program.vocab_size for i in range(sum(lengths))))
+    if program.is_decoder:
+        blocks = [-(-n // KV_BLOCK) for n in lengths]
+        first = np.cumsum([0, *blocks[:-1]])
+        for part, words in ((TABLES, first), (BLOCKS, np.arange(sum(blocks))), (WANTED, [0, 2])):
+            host.write(host.call("v_workspace", 0, part), np.array(words, "<u4").tobytes())
+        host.write(host.call("v_workspace", 0, 0) + GENERATION, np.uint32(2).tobytes())
     assert host.call("v_run", 0) == OK
     assert set(host.statuses(3)) <= {0, 1}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(mutations())
 def test_mutated_programs_are_refused_or_run(data: bytes) -> None:
     host = Host("simd", max_pages=1024)
@@ -64,7 +78,7 @@ def test_mutated_programs_are_refused_or_run(data: bytes) -> None:
     if python_accepts(data):
         assert status in (OK, NO_MEMORY), host.detail()
         if status == OK:
-            run_if_accepted(host, data, status)
+            run_if_accepted(host, data)
     elif status == OK:
         assert "'" in _reason(data), _reason(data)  # a tensor's name is at fault
 

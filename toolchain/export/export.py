@@ -18,6 +18,7 @@ from toolchain.export.quiet import quiet
 from toolchain.export.repair import repair
 from toolchain.export.types import Exporter, OnnxModel, Optimizer
 from toolchain.export.verify import verify_graph
+from toolchain.sources.architectures import Task
 from toolchain.sources.source import ModelSource
 
 _PACKAGES = (
@@ -42,6 +43,9 @@ def export_onnx(
 ) -> OnnxModel:
     """Export ``source`` to ``out_dir / "model.onnx"`` and prove it against PyTorch.
 
+    An encoder's graph yields ``last_hidden_state``, a language model's ``logits``, of every
+    token: it has no key-value cache, which is the runtime's business.
+
     Args:
         exporter: "optimum" traces with TorchScript (eager attention), "dynamo" uses
             torch.export (fused attention stays whole at opset 23).
@@ -59,13 +63,13 @@ def export_onnx(
     if source.onnx_path is not None:
         model = read_graph(source.onnx_path)
         return OnnxModel(source.onnx_path, "given", opset_of(model), _versions())
-    chosen = _check_options(exporter, opset, optimize)
+    chosen = _check_options(exporter, opset, optimize, source.task)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     with quiet():
-        model = load_torch_model(source.path, fused_attention=exporter == "dynamo")
-        writer = _export(model, path, exporter, chosen)
+        model = load_torch_model(source, fused_attention=exporter == "dynamo")
+        writer = _export(model, path, exporter, chosen, source.task)
         graph = repair(onnx.load(str(path)))
         if optimize == "ort":
             write_graph(graph, path, external_data_bytes)
@@ -77,6 +81,7 @@ def export_onnx(
         worst = verify_graph(
             path,
             model,
+            task=source.task,
             vocab_size=model.config.vocab_size,
             pad_token_id=model.config.pad_token_id or 0,
         )
@@ -88,11 +93,11 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
 
-def _export(model: Any, path: Path, exporter: Exporter, opset: int) -> str:
+def _export(model: Any, path: Path, exporter: Exporter, opset: int, task: Task) -> str:
     try:
         if exporter == "optimum":
-            return export_optimum(model, path, opset)
-        return export_dynamo(model, path, opset)
+            return export_optimum(model, path, opset, task)
+        return export_dynamo(model, path, opset, task)
     except VoleryError:
         raise
     except Exception as error:
@@ -104,11 +109,15 @@ def _export(model: Any, path: Path, exporter: Exporter, opset: int) -> str:
         ) from None
 
 
-def _check_options(exporter: str, opset: int | None, optimize: str) -> int:
+def _check_options(exporter: str, opset: int | None, optimize: str, task: Task) -> int:
     if exporter not in ("optimum", "dynamo"):
         raise InvalidInput(f"exporter {exporter!r}, expected 'optimum' or 'dynamo'")
     if optimize not in ("none", "ort"):
         raise InvalidInput(f"optimize {optimize!r}, expected 'none' or 'ort'")
+    if optimize == "ort" and task == "generate":
+        raise InvalidInput(
+            "optimize='ort' fuses encoders only, and this is a language model; expected 'none'"
+        )
     chosen = DEFAULT_OPSET if opset is None else opset
     if not OPSETS[0] <= chosen <= OPSETS[1]:
         raise InvalidInput(f"opset {chosen}, expected {OPSETS[0]} to {OPSETS[1]}")

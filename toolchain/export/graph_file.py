@@ -9,8 +9,9 @@ from onnx.external_data_helper import uses_external_data
 
 from runtime_py.errors import ArtifactCorrupt, ArtifactMissing
 
-EXTERNAL_DATA_BYTES = 1 << 30
-"""Weights larger than this go to a file beside the graph (protobuf ends at 2 GiB)."""
+EXTERNAL_DATA_BYTES = 1 << 28
+"""Weights larger than this go to a file beside the graph: protobuf ends at 2 GiB, and long
+before that a file that can be mapped costs several copies less than one that is parsed."""
 
 
 def read_graph(path: Path) -> onnx.ModelProto:

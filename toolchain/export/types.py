@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from toolchain.sources.architectures import Task
+
 Exporter = Literal["optimum", "dynamo"]
 Optimizer = Literal["none", "ort"]
 
-OUTPUT_NAME = "last_hidden_state"
-"""The graph's output: f32 [batch, sequence, hidden]."""
+OUTPUT_NAMES: dict[Task, str] = {"embed": "last_hidden_state", "generate": "logits"}
+"""The graph's output by task: f32 [batch, sequence, hidden or vocabulary]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime_py.errors import ArtifactError
-from toolchain.export.types import OUTPUT_NAME
+from toolchain.export.optimum_exporter import token_rows
+from toolchain.export.types import OUTPUT_NAMES
+from toolchain.sources.architectures import Task
 
 SHAPES = ((1, 1), (1, 7), (3, 7), (2, 12))
 TOLERANCE = 1e-4
 
 
-def verify_graph(path: Path, model: Any, *, vocab_size: int, pad_token_id: int) -> float:
+def verify_graph(
+    path: Path, model: Any, *, task: Task, vocab_size: int, pad_token_id: int
+) -> float:
     """Worst absolute difference between the graph and ``model`` over `SHAPES`.
 
-    Rows of a batch have different lengths; only tokens that exist are compared.
+    Rows of a batch have different lengths; only tokens that exist are compared. Logits,
+    whose size a model is free to choose, are compared relative to the largest.
 
     Raises:
         ArtifactError: the graph does not run at a shape, or differs by more than 1e-4.
@@ -47,23 +52,25 @@ def verify_graph(path: Path, model: Any, *, vocab_size: int, pad_token_id: int) 
     for batch, length in SHAPES:
         ids, mask = sample(rng, batch, length, vocab_size, pad_token_id)
         feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        feeds["position_ids"] = np.broadcast_to(np.arange(length), ids.shape).copy()
+        output = OUTPUT_NAMES[task]
         try:
-            (got,) = session.run([OUTPUT_NAME], {k: v for k, v in feeds.items() if k in names})
+            (got,) = session.run([output], {k: v for k, v in feeds.items() if k in names})
         except Exception as error:
             raise ArtifactError(
                 f"the exported graph fails at batch {batch}, length {length} ({_line(error)}): "
                 "the exporter froze a shape; use another exporter or opset"
             ) from None
         with torch.no_grad():
-            want = model(
-                input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)
-            ).last_hidden_state.numpy()
+            want = token_rows(model, torch.from_numpy(ids), torch.from_numpy(mask), output).numpy()
         if got.shape != want.shape:
             raise ArtifactError(
                 f"the exported graph gives {got.shape} where PyTorch gives {want.shape}: "
                 "the exporter froze a shape; use another exporter or opset"
             )
-        worst = max(worst, float(np.abs(got - want)[mask.astype(bool)].max()))
+        exists = mask.astype(bool)
+        size = max(1.0, float(np.abs(want[exists]).max())) if task == "generate" else 1.0
+        worst = max(worst, float(np.abs(got - want)[exists].max()) / size)
         if not worst <= TOLERANCE:
             raise ArtifactError(
                 f"the exported graph differs from PyTorch by {worst:.3g} at batch {batch}, "

@@ -67,14 +67,18 @@ FUNCTIONS: dict[Activation, Callable[[Floats], Floats]] = {
 """The activations as float64 functions (SQRT and NEG are never needed here)."""
 
 
-def recognise(function: Callable[[Floats], Floats]) -> Recognised | None:
-    """The activation that ``function`` is, up to factors and an offset, or None."""
+def recognise(function: Callable[[Floats], Floats], scale: float = 1.0) -> Recognised | None:
+    """The activation that ``function`` is, up to factors and an offset, or None.
+
+    Args:
+        scale: a factor of the argument to try besides 1 and -1, and before them.
+    """
     with np.errstate(all="ignore"):
         want = function(_GRID)
         if want.shape != _GRID.shape or not np.all(np.isfinite(want)):
             return None
         size = max(1.0, float(np.abs(want).max()))
-        for alpha in (1.0, -1.0):
+        for alpha in dict.fromkeys((scale, 1.0, -1.0)):
             for activation, candidate in FUNCTIONS.items():
                 got = candidate(alpha * _GRID)
                 basis = np.stack([got, np.ones_like(got)], axis=1)

@@ -23,6 +23,10 @@ def select(ir: Ir, value: int, cols: Index, coef: Floats | None = None) -> int:
         value = _columns(ir, value, cols)
     if coef is None:
         return value
+    made = ir.producer(value)
+    if np.all(coef == coef[0]) and made.kind is OpKind.EMBED and len(made.tensors) == 1:
+        scale = {"scale": made.floats["scale"] * float(coef[0])}
+        return ir.emit(OpKind.EMBED, len(cols), tensors=made.tensors, floats=scale)
     if np.all(coef == coef[0]):
         return ir.emit(OpKind.UNARY, len(cols), {"x": value}, floats={"alpha": float(coef[0])})
     return ir.emit(

@@ -32,20 +32,29 @@ class Context:
         max_positions: positions of the model; 0 = unlimited.
         node: the node being interpreted.
         values: data-path tensors by name; a name that is absent is structural.
+        long_length: tokens of the long probe: enough to see windows and every relative
+            distance.
+        keep_rows: leave the rows of linear layers as the graph has them, so that their
+            quantized codes can be found again; factors stay ops.
     """
 
-    def __init__(self, graph: Graph, prober: Prober, max_positions: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        prober: Prober,
+        max_positions: int,
+        *,
+        long_length: int = 0,
+        keep_rows: bool = False,
+    ) -> None:
         self.graph, self.prober = graph, prober
         self.ir = Ir()
         self.max_positions = max_positions
+        self.long_length = long_length or min(max_positions or UNLIMITED_PROBE, LONGEST_PROBE)
+        self.keep_rows = keep_rows
         self.values: dict[str, Data] = {}
         self.node: GraphNode
         self.mask_cache: dict[object, object] = {}
-
-    @property
-    def long_length(self) -> int:
-        """Tokens of the long probe: enough to see windows and every relative distance."""
-        return min(self.max_positions or UNLIMITED_PROBE, LONGEST_PROBE)
 
     def get(self, name: str) -> Data:
         """What is known of tensor ``name``."""
@@ -80,7 +89,7 @@ class Context:
 
     def activate(self, x: Pointwise) -> View:
         """Emit the activation that a scalar function is."""
-        found = recognise(x.function)
+        found = recognise(x.function, x.alpha)
         if found is None:
             raise NotLowered("an element-wise function that is no known activation")
         if found.activation is Activation.NONE:
@@ -118,6 +127,12 @@ class Context:
             {"op": BinaryOp.ADD},
         )
         return self.fresh(out, view.axes)
+
+    def module_weight(self, *ops: str) -> str:
+        """``<module>.weight`` when the node's name is a module path and one of ``ops``."""
+        path = self.node.name.strip("/").split("/")
+        found = len(path) > 1 and path[-1].startswith(ops)
+        return ".".join(path[:-1]) + ".weight" if found else ""
 
     def constant(self, x: Data) -> NDArray[np.float64] | None:
         """The array of a structural tensor that never changes, in float64, or None."""

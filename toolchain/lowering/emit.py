@@ -69,7 +69,7 @@ def _records(node: Node, slot_of: dict[int, int], emitter: Emitter, widths: list
     )
     floats = tuple(node.floats.get(n, 0.0) for n in spec.floats)
     out2 = slot_of[node.out2] if node.out2 >= 0 else -1
-    out = slot_of[node.out]
+    out = slot_of[node.out] if node.out >= 0 else -1
     if node.kind is not OpKind.POOL:
         uints = tuple(node.uints.get(n, 0) for n in spec.uints)
         return [Op(node.kind, out, ins, tensors, uints, floats, node.flags, out2)]

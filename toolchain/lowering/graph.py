@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from toolchain.export.repair import repair
 
 Array = NDArray[Any]
 
-_OUTPUT_NAMES = ("last_hidden_state", "token_embeddings", "hidden_states")
 _MOVES = ("Expand", "Unsqueeze", "Reshape", "Transpose", "Identity", "Slice", "Cast")
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
@@ -75,7 +73,7 @@ class Graph:
         graph = self.model.graph
         self._initializers = {t.name: t for t in graph.initializer}
         self.inputs = tuple(i.name for i in graph.input if i.name not in self._initializers)
-        self.outputs = tuple(o.name for o in graph.output)
+        self.outputs: tuple[str, ...] = tuple(o.name for o in graph.output)
         self.dtypes = {
             i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
             for i in graph.input
@@ -122,10 +120,20 @@ class Graph:
             name = made.inputs[0]
         return ""
 
-    def preferred_outputs(self) -> Iterator[str]:
-        """Outputs in the order in which one should be tried as the token vectors."""
-        yield from (n for n in _OUTPUT_NAMES if n in self.outputs)
-        yield from (n for n in self.outputs if n not in _OUTPUT_NAMES)
+    def origin(self, name: str) -> str:
+        """The one initializer with dimensions that constant ``name`` is made of, or ``name``.
+
+        A norm's gamma may be spelled ``1 + weight``.
+        """
+        found: set[str] = set()
+        stack = [name]
+        while stack:
+            at = stack.pop()
+            if self.is_initializer(at):
+                found.update({at} if self.dims(at) else set())
+            elif at in self.producer:
+                stack.extend(self.producer[at].reads)
+        return found.pop() if len(found) == 1 else name
 
     def ancestors(self, output: str) -> tuple[GraphNode, ...]:
         """The nodes that ``output`` needs, in topological order."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from runtime_py.errors import ArtifactUnsupported
@@ -15,15 +17,16 @@ from toolchain.lowering.rules.embedding import is_token_ids
 from toolchain.lowering.values import Data
 
 _SHAPE_ONLY = {"Shape", "Size"}
+TOKEN_VECTORS = ("last_hidden_state", "token_embeddings", "hidden_states")
 
 
-def interpret(graph: Graph, prober: Prober, output: str, max_positions: int) -> Ir:
+def interpret(ctx: Context, output: str) -> Ir:
     """The ops that compute ``output`` [batch, sequence, hidden] from token ids.
 
     Raises:
         ArtifactUnsupported: names the node that no rule understands.
     """
-    ctx = Context(graph, prober, max_positions)
+    graph = ctx.graph
     for node in graph.ancestors(output):
         if node.op in _SHAPE_ONLY or not _on_data_path(ctx, node):
             continue
@@ -72,13 +75,16 @@ def _step(ctx: Context, node: GraphNode) -> None:
             ctx.values[name] = value
 
 
-def token_output(graph: Graph, prober: Prober) -> str:
-    """The output that holds token vectors: f32 [batch, sequence, constant].
+def token_output(graph: Graph, prober: Prober, preferred: Sequence[str] = TOKEN_VECTORS) -> str:
+    """The output that holds a row per token: f32 [batch, sequence, constant].
+
+    Args:
+        preferred: names to look for first.
 
     Raises:
         ArtifactUnsupported: there is none.
     """
-    for name in graph.preferred_outputs():
+    for name in sorted(graph.outputs, key=lambda n: preferred.index(n) if n in preferred else 99):
         a, b = prober.small(name)
         if (
             a.ndim == 3
@@ -90,5 +96,5 @@ def token_output(graph: Graph, prober: Prober) -> str:
             return name
     raise ArtifactUnsupported(
         f"{graph.path.name} has outputs {list(graph.outputs)}, none of shape "
-        "[batch, sequence, hidden]; export it with its token vectors (last_hidden_state)"
+        f"[batch, sequence, hidden]; export it with {preferred[0]}"
     )

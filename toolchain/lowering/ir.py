@@ -30,7 +30,8 @@ class Weight:
 class Node:
     """One op over values; fields as in `runtime_py.program.ops.OP_SPECS`.
 
-    ``modes`` is used by POOL only: one wire op is emitted per mode.
+    ``modes`` is used by POOL only: one wire op is emitted per mode. ``out`` is -1 for a
+    CACHE, which has none.
     """
 
     kind: OpKind

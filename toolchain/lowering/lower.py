@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from runtime_py.errors import ArtifactUnsupported
 from runtime_py.program import OpKind, Program, validate
 from toolchain.lowering.check import check_against_graph
+from toolchain.lowering.context import Context
 from toolchain.lowering.emit import emit_program
 from toolchain.lowering.fuse import fuse
 from toolchain.lowering.graph import Graph
@@ -56,9 +57,9 @@ def lower(
     known = vocab_size or pipeline.vocab_size
     prober = Prober(graph, known or 64, pipeline.pad_token_id or 0)
     output = token_output(graph, prober)
-    ir = interpret(graph, prober, output, pipeline.max_positions)
+    ir = interpret(Context(graph, prober, pipeline.max_positions), output)
     fuse(ir)
-    vocab = _vocabulary(ir, known if vocab_size is not None else None)
+    vocab = vocabulary(ir, known if vocab_size is not None else None)
     program, weights = emit_program(ir, vocab, pipeline.max_positions)
     worst = check_against_graph(validate(program), weights, prober, output)
     append_head(ir, pipeline)
@@ -68,7 +69,12 @@ def lower(
     return LoweredModel(validate(program), weights, notes)
 
 
-def _vocabulary(ir: Ir, expected: int | None) -> int:
+def vocabulary(ir: Ir, expected: int | None) -> int:
+    """Rows of the embedding table.
+
+    Raises:
+        ArtifactUnsupported: there is no one number of them, or not the expected one.
+    """
     sizes = {len(n.tensors["table"].array) for n in ir.nodes if n.kind is OpKind.EMBED}
     if len(sizes) != 1:
         raise ArtifactUnsupported(

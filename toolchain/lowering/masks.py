@@ -8,7 +8,7 @@ sliding window, a causal window; with or without a bias that depends on the dist
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class Mask:
 
 def classify(ctx: Context, p: Scores) -> Mask:
     """Read the mask of ``p``; equal masks (of other layers) are read once."""
-    key = (p.terms, p.axes, p.causal)
+    terms = tuple(replace(t, name=ctx.prober.first_like(t.name)) for t in p.terms)
+    key = (terms, p.axes, p.heads, p.causal)
     if key not in ctx.mask_cache:
         ctx.mask_cache[key] = _classify(ctx, p)
     found = ctx.mask_cache[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_WRAPPERS = ("model.", "m.", "auto_model.", "0.auto_model.", "transformer.")
+_WRAPPERS = ("model.model.", "model.", "m.", "auto_model.", "0.auto_model.", "transformer.")
 _GENERATED = re.compile(r"^(onnx::|val_|/|_|t_|cat_|expand|slice|mul_|add_|volery/)|_\d+$|^$")
 
 
@@ -17,16 +17,18 @@ def clean(hint: str) -> str:
     return "" if _GENERATED.search(hint) else hint
 
 
-def joint_name(hints: list[str]) -> str:
-    """One name for tensors that became one: ``a.query.weight``, ... -> ``a.qkv.weight``."""
+def joint_name(hints: list[str], name: str) -> str:
+    """One name for tensors that became one: ``a.query.weight``, ... -> ``a.<name>.weight``."""
+    if len(set(hints)) == 1:
+        return hints[0]  # parts of one tensor
     split = [h.split(".") for h in hints]
-    if not all(hints) or len({len(s) for s in split}) != 1:
+    if not all(clean(h) for h in hints) or len({len(s) for s in split}) != 1:
         return ""
     differs = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
     if len(differs) != 1:
         return ""
     joined = list(split[0])
-    joined[differs[0]] = "qkv"
+    joined[differs[0]] = name
     return ".".join(joined)
 
 

@@ -66,6 +66,7 @@ class Prober:
         self._session = _session(graph)
         self._constants: dict[str, Array] = {}
         self._long: dict[tuple[str, int], Array] = {}
+        self._first: dict[str, str] = {}
         names = [o for n in graph.nodes for o in n.outputs if o and o not in graph.constants]
         self.probes = tuple(self._inputs(lengths) for _, lengths in SMALL)
         self._values: list[dict[str, Array]] = []
@@ -115,7 +116,7 @@ class Prober:
             raise ArtifactUnsupported(
                 f"{self.graph.path.name} does not run at batch {probe.batch}, length "
                 f"{probe.length} ({_line(error)}); expected a graph with free batch and length, "
-                "and positions up to the configured limit"
+                "and positions and token ids up to the configured limits"
             ) from None
 
     def shape(self, name: str) -> tuple[Dim, ...]:
@@ -159,6 +160,7 @@ class Prober:
         """Value of ``name`` for one full sequence of ``length`` tokens."""
         if name in self.graph.constants:
             return self.constant(name)
+        name = self.first_like(name)
         key = (name, length)
         if key not in self._long:
             if name in self.graph.inputs:
@@ -166,6 +168,39 @@ class Prober:
             else:
                 self._long[key] = self._evaluate(name, self._inputs((length,)))
         return self._long[key]
+
+    def first_like(self, name: str) -> str:
+        """The earliest tensor that is computed like ``name``.
+
+        Every layer spells the same mask and the same rotary tables again, often cut to the
+        length of its own keys. Evaluated for the last layer, that would run the whole model.
+        """
+        if not self._first:
+            self._first = self._number_values()
+        return self._first.get(name, name)
+
+    def _number_values(self) -> dict[str, str]:
+        """Value numbering: tensor -> first tensor of the same operator over the same inputs.
+
+        A shape, or a number made of shapes, is known by its value in both probes.
+        """
+        first: dict[str, str] = {}
+        known: dict[object, str] = {}
+        for node in self.graph.nodes:
+            inputs = tuple(first.get(i, i) for i in node.inputs)
+            attrs = tuple((k, _frozen(v)) for k, v in sorted(node.attrs.items()))
+            for at, name in enumerate(node.outputs):
+                key: object = (node.op, node.domain, attrs, inputs, at)
+                if node.op == "Constant" and name in self.graph.constants:
+                    key = ("constant", _frozen(self.constant(name)))
+                elif name and name not in self.graph.constants:
+                    values = [v[name] for v in self._values]
+                    if all(v.ndim <= 1 and v.dtype.kind in "iub" for v in values):
+                        key = ("number", *(_frozen(v) for v in values))
+                if node.captured:
+                    key = name  # a branch may compute anything
+                first[name] = known.setdefault(key, name)
+        return first
 
     def sample(self, lengths: tuple[int, ...], output: str) -> tuple[Probe, Array]:
         """Random inputs of ``lengths`` and the graph's ``output`` for them."""
@@ -223,6 +258,13 @@ def _dim(a: int, b: int) -> Dim:
         f"a dimension is {a} at batch {b0}, length {l0} and {b} at batch {b1}, length {l1}; "
         "expected a multiple of batch and length"
     )
+
+
+def _frozen(value: Any) -> object:
+    """``value`` of an attribute as something that can be compared and hashed."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return tuple(value) if isinstance(value, list) else str(value)
 
 
 def _line(error: Exception) -> str:

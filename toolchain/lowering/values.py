@@ -72,10 +72,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """A scalar function of every element of ``base``."""
+    """A scalar function of every element of ``base``.
+
+    ``alpha`` is what the base was multiplied by first, a hint: ``function`` includes it.
+    """
 
     base: View
     function: ScalarFunction
+    alpha: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime_py.executors.base import SeqRow
-from runtime_py.executors.reference.ops import OPS, State
+from runtime_py.executors.reference.ops import OPS
+from runtime_py.executors.reference.state import State
 from runtime_py.program import Op, Program, Rows
 
 Floats = npt.NDArray[np.float32]
@@ -92,7 +93,18 @@ def _state(
         ids.extend(text)
     positions = np.concatenate([np.arange(len(text)) for text in batch])
     state = State(
-        np, np.float32, program, tensors, np.array(ids, np.int64), positions, seqs, quantized, None
+        np,
+        np.float32,
+        program,
+        tensors,
+        np.array(ids, np.int64),
+        positions,
+        seqs,
+        block_tables=(),
+        wanted=np.zeros(0, np.int64),
+        cache=None,
+        quantize_activations=quantized,
+        observe=None,
     )
     rows = {Rows.TOKENS: len(ids), Rows.SEQS: len(seqs)}
     state.slots = [np.zeros((rows[s.rows], s.width), np.float32) for s in program.slots]

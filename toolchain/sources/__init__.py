@@ -1,4 +1,4 @@
-"""Where a model comes from: a directory, an installed package, the hub, an ONNX file."""
+"""Where a model comes from: a directory, an installed package, the hub, an ONNX or GGUF file."""
 
 from toolchain.sources.resolve import resolve
 from toolchain.sources.source import ModelSource

@@ -19,7 +19,7 @@ from toolchain.sources.source import ModelSource, card_license, read_json
 
 REPO_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*\Z")
 
-_SMALL_FILES = ["*.json", "*.txt", "*.model", "README.md", "*/config.json"]
+_SMALL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "README.md", "*/config.json"]
 _SAFETENSORS = ["*.safetensors", "*/*.safetensors"]
 _PICKLES = ["pytorch_model*.bin", "*/pytorch_model.bin"]
 _NOT_NEEDED = ["onnx/*", "openvino/*", "coreml/*", "flax_model*", "tf_model*", "rust_model*"]

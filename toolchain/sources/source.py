@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runtime_py.errors import ArtifactCorrupt, ArtifactMissing
+from toolchain.sources.architectures import Task, task_of
 
-SourceKind = Literal["directory", "package", "hub", "onnx"]
+SourceKind = Literal["directory", "package", "hub", "onnx", "gguf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class ModelSource:
         architecture: ``model_type`` of the configuration ("unknown" for an ONNX file
             without one).
         onnx_path: the graph, when the source already is one.
+        gguf_path: the GGUF file that holds everything, when the model comes in one.
     """
 
     kind: SourceKind
@@ -35,9 +37,22 @@ class ModelSource:
     revision: str | None
     architecture: str
     onnx_path: Path | None = None
+    gguf_path: Path | None = None
+
+    @property
+    def task(self) -> Task:
+        """What the model is for: a decoder generates, anything else embeds."""
+        return task_of(self.architecture)
 
     def config(self) -> dict[str, Any]:
-        """``config.json``, or an empty dictionary for an ONNX source without one."""
+        """``config.json``, or an empty dictionary for an ONNX source without one.
+
+        A GGUF file's is rebuilt from its metadata.
+        """
+        if self.gguf_path is not None:
+            from toolchain.sources.gguf import GgufFile, hf_config
+
+            return hf_config(GgufFile(self.gguf_path))
         file = self.path / "config.json"
         if self.kind == "onnx" and not file.exists():
             return {}

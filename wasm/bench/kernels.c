@@ -35,7 +35,7 @@ V_EXPORT(v_bench_prepare) void v_bench_prepare(void) {
   for (uint32_t i = 0; i < M * K; i++) rows[i] = uniform();
   for (uint32_t i = 0; i < N * K; i++) f32[i] = uniform();
   for (uint32_t r = 0; r < M; r++) {
-    v_quantize_row(activations + r / V_TILE_ROWS * BLOCKS, r % V_TILE_ROWS, rows + r * K, K);
+    v_quantize_row(activations + r / V_TILE_ROWS * BLOCKS, r % V_TILE_ROWS, rows + r * K, K, false);
   }
   for (uint32_t b = 0; b < N / V_PANEL * BLOCKS; b++) {
     for (uint32_t i = 0; i < sizeof i8->codes; i++) i8[b].codes[i] = next() & 127;
@@ -80,8 +80,8 @@ V_EXPORT(v_bench_kernel) void v_bench_kernel(uint32_t kernel) {
       const v_tile_out to = {.out = out + m * N + n, .stride = N};
       switch ((bench_kernel)kernel) {
         case BARE_DOT: bare_dot_tile(x, w8, to.out); break;
-        case I8B32: v_linear_i8b32_4x8(x, V_TILE_ROWS, w8, scales, BLOCKS, &to); break;
-        case I4B32: v_linear_i4b32_4x8(x, V_TILE_ROWS, w4, scales, BLOCKS, &to); break;
+        case I8B32: v_linear_i8b32_4x8(x, V_TILE_ROWS, false, w8, scales, BLOCKS, &to); break;
+        case I4B32: v_linear_i4b32_4x8(x, V_TILE_ROWS, false, w4, scales, BLOCKS, &to); break;
         case F32: v_linear_f32_4x8(rows + m * K, V_TILE_ROWS, f32 + n * K, K, &to); break;
       }
     }
@@ -94,6 +94,6 @@ V_EXPORT(v_bench_activation) void v_bench_activation(uint32_t kind) {
 }
 V_EXPORT(v_bench_quantize) void v_bench_quantize(void) {
   for (uint32_t r = 0; r < M; r++) {
-    v_quantize_row(activations + r / V_TILE_ROWS * BLOCKS, r % V_TILE_ROWS, rows + r * K, K);
+    v_quantize_row(activations + r / V_TILE_ROWS * BLOCKS, r % V_TILE_ROWS, rows + r * K, K, false);
   }
 }

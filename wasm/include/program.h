@@ -10,11 +10,13 @@
 
 #define V_PROGRAM_MAGIC 0x59524c56u /* 'VLRY' */
 #define V_PROGRAM_VERSION 1
-#define V_BLOCK 32 /* columns that share a scale (and min) in the block formats */
+#define V_BLOCK 32    /* columns that share a scale (and min) in the block formats */
+#define V_KV_BLOCK 32 /* tokens in one block of the paged key-value cache */
 
 typedef enum {
   V_ROWS_TOKENS = 0,
   V_ROWS_SEQS = 1,
+  V_ROWS_PICKED = 2, /* one row per wanted row of the step */
 } v_rows;
 
 typedef enum {
@@ -23,6 +25,7 @@ typedef enum {
   V_FORMAT_I8R = 2,
   V_FORMAT_I8B32 = 3,
   V_FORMAT_I4B32 = 4,
+  V_FORMAT_S8B32 = 5,
 } v_format;
 
 typedef enum {
@@ -78,6 +81,8 @@ typedef enum {
   V_OP_NORMALIZE = 8,
   V_OP_UNARY = 9,
   V_OP_BINARY = 10,
+  V_OP_CACHE = 11,
+  V_OP_ROWS = 12,
 } v_op_kind;
 
 /* A flag belongs to one op kind, so the values repeat. */
@@ -94,11 +99,11 @@ enum { V_EMBED_POSITION_OFFSET };                                       /* uints
 enum { V_EMBED_SCALE };                                                 /* floats */
 enum { V_NORM_X, V_NORM_RESIDUAL };                                     /* ins */
 enum { V_NORM_GAMMA, V_NORM_BETA };                                     /* tensors */
-enum { V_NORM_MODE, V_NORM_GROUP };                                     /* uints */
+enum { V_NORM_MODE, V_NORM_GROUP, V_NORM_OFFSET, V_NORM_COLUMNS };      /* uints */
 enum { V_NORM_EPS };                                                    /* floats */
 enum { V_LINEAR_X, V_LINEAR_RESIDUAL };                                 /* ins */
 enum { V_LINEAR_WEIGHT, V_LINEAR_BIAS };                                /* tensors */
-enum { V_LINEAR_ACTIVATION, V_LINEAR_X_OFFSET };                        /* uints */
+enum { V_LINEAR_ACTIVATION, V_LINEAR_X_OFFSET, V_LINEAR_ACTIVATION_BITS }; /* uints */
 enum { V_GLU_GATE, V_GLU_UP };                                          /* ins */
 enum { V_GLU_ACTIVATION };                                              /* uints */
 enum { V_ROPE_X };                                                      /* ins */
@@ -115,6 +120,7 @@ enum {
   V_ATTENTION_K_OFFSET,
   V_ATTENTION_V_OFFSET,
   V_ATTENTION_WINDOW,
+  V_ATTENTION_CACHE,
 };                                                                      /* uints */
 enum { V_ATTENTION_SCALE, V_ATTENTION_SOFTCAP };                        /* floats */
 enum { V_POOL_X };                                                      /* ins */
@@ -127,6 +133,15 @@ enum { V_UNARY_ALPHA };                                                 /* float
 enum { V_BINARY_A, V_BINARY_B };                                        /* ins */
 enum { V_BINARY_CONSTANT };                                             /* tensors */
 enum { V_BINARY_OP };                                                   /* uints */
+enum { V_CACHE_K, V_CACHE_V };                                          /* ins */
+enum {
+  V_CACHE_LAYER,
+  V_CACHE_KV_HEADS,
+  V_CACHE_HEAD_DIM,
+  V_CACHE_K_OFFSET,
+  V_CACHE_V_OFFSET,
+};                                                                      /* uints */
+enum { V_ROWS_X };                                                      /* ins */
 
 #define V_MAX_INS 4
 #define V_MAX_TENSORS 6

@@ -9,6 +9,7 @@
 
 #define MAX_ROWS (1u << 24) /* tokens or sequences of a step */
 #define MAX_CONCURRENCY 256 /* workspaces, threads */
+#define MAX_DATA_WORDS (1u << 28)
 
 v_model v_the_model;
 
@@ -44,6 +45,7 @@ static int32_t create(v_model *m, const uint8_t *program, uint32_t bytes) {
   v_copy(copy, program, bytes);
   int32_t error = v_validate(copy, bytes, &m->program);
   if (error == V_OK) error = v_plan_weights(m);
+  if (error == V_OK) error = v_plan_layers(m);
   if (error == V_OK) error = v_plan_workspaces(m);
   return error;
 }
@@ -70,6 +72,23 @@ V_EXPORT(v_create) int32_t v_create(uint32_t program, uint32_t program_bytes,
   }
   m->state = V_STATE_LOADING;
   return V_OK;
+}
+
+V_EXPORT(v_cache) int32_t v_cache(uint32_t kv_blocks, uint32_t format, uint32_t max_wanted,
+                                         uint32_t data_words) {
+  v_model *m = &v_the_model;
+  if (m->state != V_STATE_LOADING || !m->is_decoder || m->has_cache) {
+    return v_fail(V_BAD_CALL, 0, 0);
+  }
+  if (kv_blocks == 0 || kv_blocks > MAX_ROWS) return v_fail(V_BAD_CALL, 1, kv_blocks);
+  if (format > V_CACHE_F16) return v_fail(V_BAD_CALL, 2, format);
+  if (max_wanted == 0) return v_fail(V_BAD_CALL, 3, max_wanted);
+  if (data_words > MAX_DATA_WORDS) return v_fail(V_BAD_CALL, 4, data_words);
+  m->kv_blocks = kv_blocks;
+  m->cache_format = (v_cache_format)format;
+  m->max_wanted = v_min_u32(max_wanted, m->max_tokens);
+  m->data_words = data_words;
+  return v_plan_cache(m);
 }
 
 static bool is_written(const v_weight *w, uint32_t group) {
@@ -104,7 +123,9 @@ V_EXPORT(v_write_rows) int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t 
 
 V_EXPORT(v_seal) int32_t v_seal(void) {
   v_model *m = &v_the_model;
-  if (m->state != V_STATE_LOADING) return v_fail(V_BAD_CALL, 0, 0);
+  if (m->state != V_STATE_LOADING || m->is_decoder != m->has_cache) {
+    return v_fail(V_BAD_CALL, 0, 0);
+  }
   for (uint32_t t = 0; t < m->program.num_tensors; t++) {
     if (m->weights[t].groups_missing) return v_fail(V_INCOMPLETE, t, m->weights[t].groups_missing);
   }
@@ -117,6 +138,7 @@ V_EXPORT(v_memory_bytes) uint64_t v_memory_bytes(uint32_t which) {
     case 0: return v_the_model.weight_bytes;
     case 1: return v_the_model.workspace_bytes;
     case 2: return v_memory_size();
+    case 3: return v_the_model.cache_bytes;
     default: return 0;
   }
 }
@@ -125,6 +147,7 @@ V_EXPORT(v_workspace) uint32_t v_workspace(uint32_t index, uint32_t part) {
   const v_model *m = &v_the_model;
   if (m->state == V_STATE_EMPTY || index >= m->num_workspaces) return 0;
   const v_arena *ws = &m->workspaces[index];
+  const v_generation *g = &ws->gen;
   const void *at = NULL;
   switch (part) {
     case V_WS_HEADER: at = ws->header; break;
@@ -132,9 +155,37 @@ V_EXPORT(v_workspace) uint32_t v_workspace(uint32_t index, uint32_t part) {
     case V_WS_SEQS: at = ws->seqs; break;
     case V_WS_OUTPUT: at = ws->slots[m->program.header->output_slot]; break;
     case V_WS_STATUS: at = ws->status; break;
+    case V_WS_TABLES: at = g->tables; break;
+    case V_WS_BLOCKS: at = g->blocks; break;
+    case V_WS_COPIES: at = g->copies; break;
+    case V_WS_WANTED: at = g->wanted; break;
+    case V_WS_SAMPLE: at = g->rows; break;
+    case V_WS_SAMPLE_DATA: at = g->data; break;
+    case V_WS_SAMPLED: at = g->sampled; break;
     default: break;
   }
   return (uint32_t)(uintptr_t)at;
+}
+
+static uint64_t output_bytes(const v_model *m) {
+  const v_slot_record *output = &m->program.slots[m->program.header->output_slot];
+  const uint64_t rows = output->rows == V_ROWS_TOKENS ? m->max_tokens
+                        : output->rows == V_ROWS_SEQS ? m->max_seqs
+                                                      : m->max_wanted;
+  return rows * output->width * sizeof(float);
+}
+
+V_EXPORT(v_part_bytes) uint32_t v_part_bytes(uint32_t part) {
+  const v_model *m = &v_the_model;
+  if (m->state == V_STATE_EMPTY) return 0;
+  switch (part) {
+    case V_WS_HEADER: return sizeof(v_step_header);
+    case V_WS_TOKENS: return m->max_tokens * (uint32_t)sizeof(int32_t);
+    case V_WS_SEQS: return m->max_seqs * (uint32_t)sizeof(v_seq);
+    case V_WS_OUTPUT: return (uint32_t)output_bytes(m);
+    case V_WS_STATUS: return m->max_seqs;
+    default: return (uint32_t)v_generation_part_bytes(m, (v_ws_part)part);
+  }
 }
 
 V_EXPORT(v_run) int32_t v_run(uint32_t ws) {

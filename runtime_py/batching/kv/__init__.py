@@ -11,13 +11,14 @@ sliding-window layers included, so a cached block is never stale for some of the
 """
 
 from runtime_py.batching.kv.block_pool import BlockPool
-from runtime_py.batching.kv.manager import BlockCopy, KVManager, KVStats, Reservation
+from runtime_py.batching.kv.manager import BlockCopy, KVManager, KVSequence, KVStats, Reservation
 from runtime_py.batching.kv.prefix_cache import PrefixCache, fnv1a
 
 __all__ = [
     "BlockCopy",
     "BlockPool",
     "KVManager",
+    "KVSequence",
     "KVStats",
     "PrefixCache",
     "Reservation",

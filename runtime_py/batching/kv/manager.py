@@ -53,15 +53,36 @@ class KVStats(NamedTuple):
     preemptions: int
 
 
-class _Sequence:
-    __slots__ = ("blocks", "chain", "computed", "copy", "node", "salt", "tokens")
+class KVSequence:
+    """What a `KVManager` knows of a sequence; only the manager changes it.
+
+    Attributes:
+        tokens: its known ids.
+        blocks: its block table.
+        computed: tokens whose keys and values are in its blocks.
+        changed: first entry of the table that differs from what `changes` last told.
+    """
+
+    __slots__ = (
+        "blocks",
+        "chain",
+        "changed",
+        "computed",
+        "copy",
+        "forked",
+        "node",
+        "salt",
+        "tokens",
+    )
 
     def __init__(self, tokens: list[int], salt: str) -> None:
         self.tokens = tokens
         self.salt = salt
         self.blocks: list[int] = []
         self.computed = 0
+        self.changed = 0
         self.copy: BlockCopy | None = None  # of the block that `computed` lies in; not yet made
+        self.forked = False  # its last block may be another's as well
         self.chain = 0  # full blocks whose content the cache knows
         self.node: Node | None = None  # node of the last of them
 
@@ -96,7 +117,7 @@ class KVManager:
         self._pool = BlockPool(num_blocks)
         self._cache = PrefixCache(block_size, model, token_hash)
         self._caching = prefix_caching
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, KVSequence] = {}
         self._sources: dict[int, int] = {}  # block: copies that are still to be made from it
         self._queried = self._hits = self._evicted = self._copied = self._preempted = 0
 
@@ -160,7 +181,7 @@ class KVManager:
             raise InvalidInput(f"sequence {seq_id} exists, expected a new number")
         if not tokens:
             raise InvalidInput("a sequence has no tokens, expected at least one")
-        seq = _Sequence(list(tokens), salt)
+        seq = KVSequence(list(tokens), salt)
         self._sequences[seq_id] = seq
         return self._attach(seq)
 
@@ -190,6 +211,7 @@ class KVManager:
             return None
         for i in shared:
             source, seq.blocks[i] = seq.blocks[i], self._allocate()
+            seq.changed = min(seq.changed, i)
             if seq.computed > i * self.block_size:
                 # the sequence's reference to the source now stands for the copy
                 seq.copy = BlockCopy(source, seq.blocks[i])
@@ -199,7 +221,32 @@ class KVManager:
                 self._release(source)
         while len(seq.blocks) < end:
             seq.blocks.append(self._allocate())
+        seq.forked = seq.copy is not None
         return Reservation(tuple(seq.blocks), () if seq.copy is None else (seq.copy,))
+
+    def has_slot(self, seq: KVSequence) -> bool:
+        """Whether `reserve` for one more token would change nothing and copy nothing."""
+        return not seq.forked and seq.computed < len(seq.blocks) * self.block_size
+
+    def changes(self, seq_id: int) -> tuple[int, tuple[int, ...]]:
+        """How the block table differs from what the last call told.
+
+        Returns:
+            (entries at its start that stay, the entries after them).
+        """
+        seq = self._get(seq_id)
+        kept = seq.changed
+        seq.changed = len(seq.blocks)
+        return kept, tuple(seq.blocks[kept:])
+
+    def advance(self, seq: KVSequence, token: int) -> None:
+        """`computed` for the last known token, then `append`, of a sequence that lives."""
+        if seq.copy is not None:
+            self._drop_copy(seq)
+        seq.computed += 1
+        if seq.computed % self.block_size == 0 and self._caching:
+            self._publish(seq)
+        seq.tokens.append(token)
 
     def computed(self, seq_id: int, num_tokens: int) -> None:
         """A step wrote the keys and values of the next ``num_tokens`` tokens.
@@ -240,9 +287,10 @@ class KVManager:
         seq = self._get(seq_id)
         if child_id in self._sequences:
             raise InvalidInput(f"sequence {child_id} exists, expected a new number")
-        child = _Sequence(list(seq.tokens), seq.salt)
+        child = KVSequence(list(seq.tokens), seq.salt)
         child.blocks, child.computed = list(seq.blocks), seq.computed
         child.chain, child.node = seq.chain, seq.node
+        child.forked = seq.forked = True
         if seq.copy is not None:  # not made yet: the child begins from its source as well
             child.blocks[seq.blocks.index(seq.copy.target)] = seq.copy.source
         for block in child.blocks:
@@ -278,6 +326,22 @@ class KVManager:
         if seq is not None:
             self._detach(seq)
 
+    def discard(self, seq_id: int) -> None:
+        """`release`, and find none of its blocks again: their contents are not to be trusted."""
+        seq = self._sequences.get(seq_id)
+        if seq is not None:
+            for block in seq.blocks:
+                self._forget(block)
+            self.release(seq_id)
+
+    def sequence(self, seq_id: int) -> KVSequence:
+        """The sequence itself, for reading.
+
+        Raises:
+            InvalidInput: no such sequence.
+        """
+        return self._get(seq_id)
+
     def block_table(self, seq_id: int) -> tuple[int, ...]:
         """Blocks of a sequence in order of position."""
         return tuple(self._get(seq_id).blocks)
@@ -311,7 +375,7 @@ class KVManager:
                 f"{self._pool.num_blocks - self._pool.num_free} blocks"
             )
 
-    def _get(self, seq_id: int) -> _Sequence:
+    def _get(self, seq_id: int) -> KVSequence:
         seq = self._sequences.get(seq_id)
         if seq is None:
             raise InvalidInput(f"there is no sequence {seq_id}")
@@ -324,18 +388,19 @@ class KVManager:
         longest = (len(tokens) - 1) // self.block_size if self._caching else 0
         return self._cache.match(salt, tokens, longest)
 
-    def _attach(self, seq: _Sequence) -> int:
+    def _attach(self, seq: KVSequence) -> int:
         chain = self._match(seq.tokens, seq.salt)
         for node in chain:
             self._pool.retain(node.block)
             seq.blocks.append(node.block)
         seq.chain, seq.node = len(chain), chain[-1] if chain else None
         seq.computed = len(chain) * self.block_size
+        seq.changed = 0
         self._queried += len(seq.tokens)
         self._hits += seq.computed
         return seq.computed
 
-    def _detach(self, seq: _Sequence) -> None:
+    def _detach(self, seq: KVSequence) -> None:
         """Last block first: of two cached blocks the longer prefix is evicted first."""
         self._drop_copy(seq)
         for block in reversed(seq.blocks):
@@ -348,7 +413,7 @@ class KVManager:
         """Whether more than one block table lists it."""
         return self._pool.refs(block) - self._sources.get(block, 0) > 1
 
-    def _drop_copy(self, seq: _Sequence) -> None:
+    def _drop_copy(self, seq: KVSequence) -> None:
         """The copy was made, or is not wanted any more."""
         if seq.copy is None:
             return
@@ -371,7 +436,7 @@ class KVManager:
             self._evicted += 1
             self._pool.forget(gone)
 
-    def _publish(self, seq: _Sequence) -> None:
+    def _publish(self, seq: KVSequence) -> None:
         """Tell the cache about the blocks that have become full."""
         full = seq.computed // self.block_size
         if full == seq.chain:

@@ -15,6 +15,12 @@ from runtime_py.program import BLOCK, Tensor, TensorFormat
 Array = Any
 """An array of the namespace in use (numpy or torch)."""
 
+BLOCK_FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.S8B32)
+"""Weights whose linear ops quantize their input."""
+
+LARGEST_CODE = {8: 127, 16: 127 * 257}
+"""Of activations, by bits: 127 * 257 is the most that two signed bytes hold both ways."""
+
 
 def dequantize(
     tensor: Tensor, ranges: Iterable[RowRange], dtype: npt.DTypeLike = np.float32
@@ -60,29 +66,33 @@ def _rows(
         scales = np.frombuffer(part.scale, np.float32).reshape(part.rows, 1)
         product: npt.NDArray[Any] = codes.astype(dtype) * scales.astype(dtype)
         return product
-    if part.min is None:
-        raise ArtifactCorrupt(f"a {fmt.name} tensor came without its min")
-    raw: npt.NDArray[Any] = np.frombuffer(part.data, np.uint8).reshape(
+    code = np.dtype(np.int8 if fmt is TensorFormat.S8B32 else np.uint8)
+    raw: npt.NDArray[Any] = np.frombuffer(part.data, code).reshape(
         part.rows, -(-columns // BLOCK), -1
     )
     if fmt is TensorFormat.I4B32:
         raw = np.concatenate([raw & 15, raw >> 4], axis=-1)
-    scale, low = (
-        np.frombuffer(p, np.float16).reshape(part.rows, -1, 1).astype(dtype)
-        for p in (part.scale, part.min)
-    )
-    values: npt.NDArray[Any] = raw.astype(dtype) * scale + low
+    values: npt.NDArray[Any] = raw.astype(dtype) * _per_block(part.scale, part.rows, dtype)
+    if fmt is not TensorFormat.S8B32:
+        if part.min is None:
+            raise ArtifactCorrupt(f"a {fmt.name} tensor came without its min")
+        values = values + _per_block(part.min, part.rows, dtype)
     return values.reshape(part.rows, -1)[:, :columns]
 
 
-def quantize_activations(xp: Any, x: Array) -> Array:
-    """What is left of ``x`` after int8 quantization per row and block of 32 columns.
+def _per_block(data: memoryview, rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.frombuffer(data, np.float16).reshape(rows, -1, 1).astype(dtype)
 
-    The codes are those of the kernels (docs/design.md, 6.1): ``sa = max|x| / 127`` and
-    ``a = round_half_even(x * (1 / sa))`` in f32.
+
+def quantize_activations(xp: Any, x: Array, bits: int = 8) -> Array:
+    """What is left of ``x`` after integer quantization per row and block of 32 columns.
+
+    The codes are those of the kernels (docs/design.md, 6.1 and 7.1): ``sa = max|x| / most``
+    and ``a = round_half_even(x * (1 / sa))`` in f32, with most = 127 or 32639.
 
     Args:
         x: [T, K].
+        bits: 8 or 16.
 
     Returns:
         ``a * sa``, [T, K] in the dtype of ``x``.
@@ -92,10 +102,11 @@ def quantize_activations(xp: Any, x: Array) -> Array:
     f32 = xp.asarray(x, dtype=xp.float32)
     if padding:
         f32 = xp.concat([f32, xp.zeros((tokens, padding), dtype=xp.float32)], axis=1)
-    blocks = xp.reshape(f32, (tokens, -1, BLOCK))
-    scale = xp.max(xp.abs(blocks), axis=2, keepdims=True) / 127
+    blocks = xp.reshape(f32, (tokens, (columns + padding) // BLOCK, BLOCK))
+    most = LARGEST_CODE[bits]
+    scale = xp.max(xp.abs(blocks), axis=2, keepdims=True) / most
     one = xp.ones_like(scale)
     codes = xp.round(blocks * (one / xp.where(scale == 0, one, scale)))
-    codes = xp.where(blocks == 0, xp.zeros_like(codes), xp.clip(codes, -127, 127))
+    codes = xp.where(blocks == 0, xp.zeros_like(codes), xp.clip(codes, -most, most))
     values = xp.asarray(codes, dtype=x.dtype) * xp.asarray(scale, dtype=x.dtype)
-    return xp.reshape(values, (tokens, -1))[:, :columns]
+    return xp.reshape(values, (tokens, columns + padding))[:, :columns]

@@ -9,8 +9,8 @@ from itertools import chain
 from threading import Lock
 
 from runtime_py.errors import Aborted, InvalidInput
-from runtime_py.executors.base import ExecutorLimits, Step, StepResult
-from runtime_py.executors.check import check_counts, check_rows, check_step
+from runtime_py.executors.base import ExecutorLimits, KVFormat, Step, StepResult
+from runtime_py.executors.check import check_counts, check_generation, check_rows, check_step
 from runtime_py.executors.completion import Done, complete
 from runtime_py.executors.wasmtime.device import Device
 from runtime_py.executors.wasmtime.modules import Variant
@@ -47,6 +47,9 @@ class WasmtimeExecutor:
         max_tokens: int = 2048,
         max_seqs: int = 128,
         concurrent_steps: int | None = None,
+        kv_blocks: int = 0,
+        kv_format: KVFormat = "f32",
+        max_wanted: int | None = None,
     ) -> WasmtimeExecutor:
         """Load a model.
 
@@ -55,25 +58,38 @@ class WasmtimeExecutor:
             threads: most threads of a step.
             variant: the build of the module.
             max_tokens, max_seqs: most tokens and sequences of a step; they size the arena.
-            concurrent_steps: workspaces, thus steps side by side; by default ``threads``.
+            concurrent_steps: workspaces, thus steps side by side; by default ``threads``,
+                for a decoder 1 and never more.
+            kv_blocks: of a decoder: blocks of its key-value cache, `KV_BLOCK` tokens each.
+            kv_format: of a decoder: how the cache stores keys and values.
+            max_wanted: of a decoder: most wanted rows of a step; by default ``max_seqs``.
 
         Raises:
             ArtifactError: the program, its weights or the wasm module are not usable.
             InvalidInput: an argument is out of range.
             OutOfMemory: weights and arena do not fit a wasm memory.
         """
-        steps = threads if concurrent_steps is None else concurrent_steps
-        for what, value, most in (
-            ("threads", threads, 256),
-            ("max_tokens", max_tokens, 1 << 24),
-            ("max_seqs", max_seqs, 1 << 24),
-            ("concurrent_steps", steps, 256),
-        ):
-            if not 1 <= value <= most:
-                raise InvalidInput(f"{what} is {value}, expected 1 to {most}")
-        limits = ExecutorLimits(max_tokens, max_seqs, threads, steps)
         validate(program)
-        return cls(program, Device.load(program, weights, limits, variant), limits)
+        decoder = program.is_decoder
+        steps = (1 if decoder else threads) if concurrent_steps is None else concurrent_steps
+        wanted = (max_seqs if decoder else 0) if max_wanted is None else max_wanted
+        for what, value, least, most in (
+            ("threads", threads, 1, 256),
+            ("max_tokens", max_tokens, 1, 1 << 24),
+            ("max_seqs", max_seqs, 1, 1 << 24),
+            ("concurrent_steps", steps, 1, 1 if decoder else 256),
+            ("kv_blocks", kv_blocks, int(decoder), decoder << 24),
+            ("max_wanted", wanted, int(decoder), decoder << 24),
+        ):
+            if not least <= value <= most:
+                kind = f" for {'a decoder' if decoder else 'an encoder'}" if most < 2 else ""
+                raise InvalidInput(f"{what} is {value}, expected {_span(least, most)}{kind}")
+        if kv_format not in ("f32", "f16"):
+            raise InvalidInput(f"kv_format is {kv_format!r}, expected 'f32' or 'f16'")
+        limits = ExecutorLimits(
+            max_tokens, max_seqs, threads, steps, kv_blocks, min(wanted, max_tokens)
+        )
+        return cls(program, Device.load(program, weights, limits, variant, kv_format), limits)
 
     @property
     def limits(self) -> ExecutorLimits:
@@ -103,6 +119,10 @@ class WasmtimeExecutor:
         except (OverflowError, TypeError, ValueError):
             check_rows(self._program, step)  # says which row is wrong
             raise
+        if not self._limits.kv_blocks and (
+            step.block_tables or step.copies or step.wanted or step.sampling is not None
+        ):
+            check_generation(self._program, self._limits, step)  # an encoder takes none of it
         # Ids, rows and positions are checked by the module, faster than here.
         return self._device.run(step, rows)
 
@@ -148,3 +168,7 @@ class WasmtimeExecutor:
     def _step_over(self) -> None:
         with self._lock:
             self._in_flight -= 1
+
+
+def _span(least: int, most: int) -> str:
+    return f"{least} to {most}" if least < most else str(least)

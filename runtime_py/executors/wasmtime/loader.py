@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import wasmtime
 
 from runtime_py.errors import (
@@ -11,6 +13,7 @@ from runtime_py.errors import (
     OutOfMemory,
     VoleryError,
 )
+from runtime_py.executors.base import KVFormat
 from runtime_py.executors.wasmtime.calls import Instance
 from runtime_py.executors.wasmtime.memory import LinearMemory, PrivateMemory, SharedMemory
 from runtime_py.executors.weights import RowRange, WeightSource
@@ -30,6 +33,16 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class CacheSizes:
+    """The arguments of v_cache: blocks, format, most wanted rows, words of sampling data."""
+
+    blocks: int
+    format: KVFormat
+    max_wanted: int
+    data_words: int
+
+
 def make_memory(engine: wasmtime.Engine, module: wasmtime.Module, shared: bool) -> LinearMemory:
     """The memory that ``module`` imports."""
     kind = next(i.type for i in module.imports if isinstance(i.type, wasmtime.MemoryType))
@@ -46,12 +59,14 @@ def load(
     max_seqs: int,
     workspaces: int,
     threads: int,
+    cache: CacheSizes | None = None,
 ) -> None:
     """Validate, plan and seal the model, streaming its weights row range by row range.
 
     Args:
         instance: held by the calling thread.
         threads: most pool threads and ranks of a step.
+        cache: of a decoder.
 
     Raises:
         ArtifactError: the program or its weights are not usable.
@@ -69,6 +84,11 @@ def load(
     code = instance.call("v_create", at, len(encoded), max_tokens, max_seqs, workspaces, threads)
     if code < 0:
         raise failure(instance, code)
+    if cache is not None:
+        half = cache.format == "f16"
+        code = instance.call("v_cache", cache.blocks, half, cache.max_wanted, cache.data_words)
+        if code < 0:
+            raise failure(instance, code)
     staging = _Staging(instance, memory)
     for index, tensor in enumerate(program.tensors):
         for part in weights.iter_rows(index, RANGE_BYTES):
@@ -150,6 +170,6 @@ def failure(instance: Instance, code: int) -> VoleryError:
 def _no_memory(size: int) -> OutOfMemory:
     return OutOfMemory(
         f"the model needs {size} bytes more than a wasm memory can give; "
-        "lower max_tokens or max_seqs",
+        "lower max_tokens, max_seqs or kv_blocks",
         bytes_requested=size,
     )

@@ -47,6 +47,10 @@ class Builder:
         self.slots.append(Slot(Rows.SEQS, width))
         return len(self.slots) - 1
 
+    def picked(self, width: int) -> int:
+        self.slots.append(Slot(Rows.PICKED, width))
+        return len(self.slots) - 1
+
     def tensor(self, values: npt.ArrayLike, fmt: TensorFormat = TensorFormat.F32) -> int:
         """Store ``values``, quantized to ``fmt``."""
         values = np.asarray(values)
@@ -84,6 +88,16 @@ class Builder:
         table = np.asarray(table, np.float32)
         out = self.tokens(table.shape[1])
         return self.add(OpKind.EMBED, out, table=self.tensor(table), scale=1.0)
+
+    def logits(self, x: int) -> int:
+        """The wanted rows of token slot ``x``, filled up with zeros to the vocabulary.
+
+        A decoder's output is as wide as its vocabulary; this makes any slot visible.
+        """
+        width = self.slots[x].width
+        rows = self.add(OpKind.ROWS, self.picked(width), x=x)
+        head = self.tensor(np.eye(self.vocab_size, width, dtype=np.float32))
+        return self.add(OpKind.LINEAR, self.picked(self.vocab_size), x=rows, weight=head)
 
     def program(self, output: int) -> Program:
         """The finished program, as its bytes decode."""

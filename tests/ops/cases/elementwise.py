@@ -264,3 +264,50 @@ def cases() -> Iterator[Case]:
     yield from glu()
     yield from normalize()
     yield from norm()
+
+
+def norm_columns() -> Iterator[Case]:
+    """The queries' and keys' heads of a packed row, in place; the rest stays."""
+    x = normal(13, 9, 100) * 2 + 1
+    for mode, (offset, columns, group) in product(
+        NormMode, ((0, 64, 16), (36, 64, 64), (5, 60, 20), (3, 7, 0), (0, 100, 0))
+    ):
+        gamma, beta = normal(14, group or columns), normal(15, group or columns)
+        b = Builder(9)
+        slot = b.input(x)
+        b.add(
+            OpKind.NORM,
+            slot,
+            x=slot,
+            gamma=b.tensor(gamma),
+            beta=b.tensor(beta) if mode is NormMode.LAYER else -1,
+            mode=mode,
+            group=group,
+            offset=offset,
+            columns=columns,
+            eps=1e-6,
+        )
+
+        def truth(
+            mode: NormMode = mode,
+            part: slice = slice(offset, offset + columns),
+            group: int = group,
+            gamma: np.ndarray = gamma,
+            beta: np.ndarray = beta,
+        ) -> np.ndarray:
+            out = x.astype(np.float64)
+            kept = beta if mode is NormMode.LAYER else None
+            out[:, part] = _normed(x[:, part], mode, group, gamma, kept, 1e-6)
+            return out
+
+        yield case(
+            f"norm-{mode.name}-columns{offset}-{offset + columns}-group{group}".lower(),
+            b,
+            slot,
+            [4, 5],
+            truth,
+        )
+
+
+def generation_cases() -> Iterator[Case]:
+    yield from norm_columns()

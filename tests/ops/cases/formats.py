@@ -25,6 +25,8 @@ def store(values: npt.NDArray[Any], fmt: TensorFormat) -> Parts:
             return codes.astype(np.int8), scale.astype(np.float32)
         case TensorFormat.I8B32 | TensorFormat.I4B32:
             return store_blocks(values, fmt)
+        case TensorFormat.S8B32:
+            return store_symmetric(values)
 
 
 def store_blocks(values: npt.NDArray[Any], fmt: TensorFormat) -> Parts:
@@ -41,6 +43,17 @@ def store_blocks(values: npt.NDArray[Any], fmt: TensorFormat) -> Parts:
     return pack_codes(codes, fmt), scale, low
 
 
+def store_symmetric(values: npt.NDArray[Any]) -> Parts:
+    rows, columns = values.shape
+    padded = np.pad(values.astype(np.float64), ((0, 0), (0, -columns % 32)))
+    blocks = padded.reshape(rows, -1, 32)
+    scale = (np.abs(blocks).max(axis=2) / 127).astype(np.float16)
+    step = np.where(scale == 0, 1, scale).astype(np.float64)[:, :, None]
+    codes = np.clip(np.rint(blocks / step), -128, 127).astype(np.int8).reshape(rows, -1)
+    codes[:, columns:] = -128  # as above: loud
+    return codes, scale
+
+
 def pack_codes(codes: npt.NDArray[np.uint8], fmt: TensorFormat) -> npt.NDArray[np.uint8]:
     """[N, blocks, 32] codes to the bytes of the data part."""
     if fmt is TensorFormat.I4B32:
@@ -50,7 +63,7 @@ def pack_codes(codes: npt.NDArray[np.uint8], fmt: TensorFormat) -> npt.NDArray[n
 
 def codes_of(parts: Parts, fmt: TensorFormat) -> npt.NDArray[np.int64]:
     """[N, blocks, 32] codes of a block format."""
-    data, scale, _ = parts
+    data, scale = parts[:2]
     raw = data.reshape(*scale.shape, -1).astype(np.int64)
     if fmt is TensorFormat.I4B32:
         raw = np.concatenate([raw % 16, raw // 16], axis=2)
@@ -63,27 +76,41 @@ def values_of(parts: Parts, fmt: TensorFormat, columns: int) -> npt.NDArray[np.f
         return parts[0].astype(np.float64)
     if fmt is TensorFormat.I8R:
         return np.einsum("nk,n->nk", parts[0].astype(np.float64), parts[1].astype(np.float64))
-    scale, low = (p.astype(np.float64)[:, :, None] for p in parts[1:])
-    blocks = codes_of(parts, fmt) * scale + low
+    blocks = codes_of(parts, fmt) * parts[1].astype(np.float64)[:, :, None]
+    if len(parts) == 3:
+        blocks = blocks + parts[2].astype(np.float64)[:, :, None]
     return blocks.reshape(len(blocks), -1)[:, :columns]
 
 
 def block_linear(
-    x: npt.NDArray[np.float32], parts: Parts, fmt: TensorFormat
+    x: npt.NDArray[np.float32], parts: Parts, fmt: TensorFormat, bits: int = 8
 ) -> npt.NDArray[np.float64]:
-    """``x @ weight.T`` block by block in integers, as docs/design.md 6.1 writes it."""
+    """``x @ weight.T`` block by block in integers, as docs/design.md 6.1 and 7.1 write it."""
     codes = codes_of(parts, fmt)
-    scale, low = (p.astype(np.float64) for p in parts[1:])
+    scale = parts[1].astype(np.float64)
+    low = parts[2].astype(np.float64) if len(parts) == 3 else np.zeros_like(scale)
+    most = 127 if bits == 8 else 32639
     rows, blocks, _ = codes.shape
     padded = np.zeros((len(x), blocks * 32), np.float32)
     padded[:, : x.shape[1]] = x
     out = np.zeros((len(x), rows))
     for t, row in enumerate(padded.reshape(len(x), blocks, 32)):
         for b, block in enumerate(row):
-            sa = np.abs(block).max() / np.float32(127)
+            sa = np.abs(block).max() / np.float32(most)
             if sa == 0:
                 continue
-            a = np.clip(np.rint(block * (np.float32(1) / sa)), -127, 127).astype(np.int64)
-            out[t] += (codes[:, b] @ a) * (scale[:, b] * np.float64(sa))
+            a = np.clip(np.rint(block * (np.float32(1) / sa)), -most, most).astype(np.int64)
+            out[t] += _dot(codes[:, b], a, bits) * (scale[:, b] * np.float64(sa))
             out[t] += low[:, b] * (np.float64(sa) * a.sum())
     return out
+
+
+def _dot(q: npt.NDArray[np.int64], a: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
+    """[N, 32] codes times 32 codes; those of 16 bits in two halves of a signed byte each."""
+    if bits == 8:
+        return q @ a
+    low = (a + 128) % 256 - 128
+    high = (a - low) // 256
+    for half in (low, high):
+        assert ((half >= -128) & (half <= 127)).all()
+    return 256 * (q @ high) + q @ low

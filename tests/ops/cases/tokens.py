@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime_py.program import OpKind, PoolMode, TensorFormat
 from tests.ops.cases.builder import Builder, Case, case, normal
-from tests.ops.cases.formats import store, values_of
+from tests.ops.cases.formats import block_linear, store, values_of
 
 F = TensorFormat
 TABLES = (F.F32, F.F16, F.I8R)
@@ -122,3 +122,42 @@ def pool() -> Iterator[Case]:
 def cases() -> Iterator[Case]:
     yield from embed()
     yield from pool()
+
+
+def block_tables() -> Iterator[Case]:
+    """Embedding tables in the block formats, alone and shared with a linear op."""
+    ids = [49, 0, 0, 7, 31, 49, 12]
+    for fmt in (F.I8B32, F.I4B32, F.S8B32):
+        for width in (5, 32, 100):
+            table = normal(7, 50, width)
+            parts = store(table, fmt)
+            b = Builder(50)
+            shared = b.tensor(table, fmt)
+            x = b.add(OpKind.EMBED, b.tokens(width), table=shared, scale=2.5)
+            yield case(
+                f"embed-{fmt.name}-width{width}".lower(),
+                b,
+                x,
+                [2, 1, 4],
+                lambda p=parts, fmt=fmt, width=width: 2.5 * values_of(p, fmt, width)[ids],
+                ids=ids,
+            )
+            b = Builder(50)
+            shared = b.tensor(table, fmt)
+            x = b.add(OpKind.EMBED, b.tokens(width), table=shared, scale=1.0)
+            out = b.add(OpKind.LINEAR, b.tokens(50), x=x, weight=shared, activation_bits=16)
+            yield case(
+                f"embed-{fmt.name}-tied-width{width}".lower(),
+                b,
+                out,
+                [7],
+                lambda p=parts, fmt=fmt, width=width: block_linear(
+                    values_of(p, fmt, width)[ids].astype(np.float32), p, fmt, 16
+                ),
+                ids=ids,
+                atol=2e-4,  # a code of 16 bits may round the other way
+            )
+
+
+def generation_cases() -> Iterator[Case]:
+    yield from block_tables()

@@ -9,15 +9,19 @@ from toolchain.lowering.fuse.match import only_use, whole_constant
 from toolchain.lowering.ir import Ir, Node, Weight
 
 
-def fuse_linear(ir: Ir) -> None:
-    """Fuse ``activation(x @ w.T + bias) + residual`` in that order, as far as it goes."""
+def fuse_linear(ir: Ir, *, keep_rows: bool = False) -> None:
+    """Fuse ``activation(x @ w.T + bias) + residual`` in that order, as far as it goes.
+
+    Args:
+        keep_rows: leave factors as ops instead of multiplying weights.
+    """
     for node in list(ir.nodes):
         if node.kind is not OpKind.LINEAR or node not in ir.nodes:
             continue
         while True:
             user = only_use(ir, node.out)
             if user is None or not (
-                _scale(ir, node, user)
+                (not keep_rows and _scale(ir, node, user))
                 or _bias(ir, node, user)
                 or _activation(node, user)
                 or _residual(ir, node, user)

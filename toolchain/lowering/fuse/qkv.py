@@ -1,16 +1,25 @@
 """The projections of one attention become one linear layer [q | k | v].
 
 Three small matrix products read the same activations three times; one reads them once.
-Rotary embeddings between a projection and the attention are kept, now on the joint value.
+What lies between a projection and the attention (a norm over each head, a rotary
+embedding) is kept, now on columns of the joint value.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
 from runtime_py.program import OpKind
-from toolchain.lowering.ir import Ir, Node, Weight
-from toolchain.lowering.names import joint_name
+from toolchain.lowering.fuse.gate import join_linears
+from toolchain.lowering.ir import Ir, Node
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A projection, and the ops between it and the attention, in order."""
+
+    linear: Node
+    between: list[Node]
 
 
 def fuse_qkv(ir: Ir) -> None:
@@ -21,56 +30,65 @@ def fuse_qkv(ir: Ir) -> None:
 
 
 def _fuse(ir: Ir, attention: Node) -> None:
-    parts = [_projection(ir, attention, name) for name in ("q", "k", "v")]
-    if any(p is None for p in parts):
+    found = [_part(ir, attention, name) for name in ("q", "k", "v")]
+    parts = [p for p in found if p is not None]
+    if len(parts) != 3:
         return
-    found = [p for p in parts if p is not None]
-    linears = [linear for linear, _ in found]
+    linears = [p.linear for p in parts]
     first = linears[0]
     if len({id(n) for n in linears}) != 3 or any(
         n.ins != first.ins or n.uints != first.uints for n in linears
     ):
         return
-    weight = np.concatenate([n.tensors["weight"].array for n in linears])
-    hint = joint_name([n.tensors["weight"].hint for n in linears])
-    tensors = {"weight": Weight(weight, hint)}
-    if any("bias" in n.tensors for n in linears):
-        bias = [
-            n.tensors["bias"].array if "bias" in n.tensors else np.zeros(ir.width(n.out))
-            for n in linears
-        ]
-        hints = [n.tensors["bias"].hint for n in linears if "bias" in n.tensors]
-        tensors["bias"] = Weight(np.concatenate(bias), joint_name(hints))
-    at = min(ir.nodes.index(n) for n in linears)
-    out = ir.emit(OpKind.LINEAR, len(weight), first.ins, tensors, first.uints)
-    ir.nodes.insert(at, ir.nodes.pop())
-    value, offset = out, 0
-    for name, (linear, rope) in zip(("q", "k", "v"), found, strict=True):
-        attention.uints[name + "_offset"] += offset
-        if rope is not None:
-            turned = ir.value(ir.types[out].rows, ir.width(out))
-            rope.ins["x"], rope.out = value, turned
-            rope.uints["offset"] += offset
-            value = turned
-        offset += ir.width(linear.out)
-        ir.nodes.remove(linear)
-    for name in ("q", "k", "v"):
+    widths = [ir.width(n.out) for n in linears]
+    # a joint value that is normed in place is rotated after all norms
+    steps = [step for p in parts for step in enumerate(p.between)]
+    value = join_linears(ir, linears, "qkv")
+    starts = (0, widths[0], widths[0] + widths[1])
+    for start, width, part in zip(starts, widths, parts, strict=True):
+        for node in part.between:
+            if node.kind is OpKind.NORM:
+                node.uints["columns"] = width
+            node.uints["offset"] = node.uints.get("offset", 0) + start
+    at = ir.nodes.index(attention)
+    for _, node in sorted(steps, key=lambda step: step[0]):
+        ir.nodes.remove(node)
+        ir.nodes.insert(at - 1, node)
+        node.ins["x"], value = value, _like(ir, value)
+        node.out = value
+    for name, start in zip(("q", "k", "v"), starts, strict=True):
         attention.ins[name] = value
+        attention.uints[name + "_offset"] += start
 
 
-def _projection(ir: Ir, attention: Node, name: str) -> tuple[Node, Node | None] | None:
-    """The bare linear layer behind input ``name``, and the rotary embedding in between."""
-    value = attention.ins[name]
-    rope = None
-    made = ir.producer(value)
-    if ir.uses()[value] != [attention]:
-        return None
-    if made.kind is OpKind.ROPE:
-        rope = made
-        value = made.ins["x"]
-        made = ir.producer(value)
-        if ir.uses()[value] != [rope]:
+def _like(ir: Ir, value: int) -> int:
+    return ir.value(ir.types[value].rows, ir.width(value))
+
+
+def _part(ir: Ir, attention: Node, name: str) -> _Part | None:
+    """The bare linear layer behind input ``name``, and what lies in between."""
+    value, reader = attention.ins[name], attention
+    between: list[Node] = []
+    uses = ir.uses()
+    while True:
+        if uses[value] != [reader]:
             return None
-    if made.kind is not OpKind.LINEAR or "residual" in made.ins or made.uints["activation"]:
+        made = ir.producer(value)
+        if made.kind is OpKind.LINEAR:
+            break
+        if not (made.kind is OpKind.ROPE or _is_head_norm(made)):
+            return None
+        between.insert(0, made)
+        value, reader = made.ins["x"], made
+    if "residual" in made.ins or made.uints["activation"]:
         return None
-    return made, rope
+    return _Part(made, between)
+
+
+def _is_head_norm(node: Node) -> bool:
+    return (
+        node.kind is OpKind.NORM
+        and "residual" not in node.ins
+        and node.out2 < 0
+        and not node.uints.get("columns")
+    )

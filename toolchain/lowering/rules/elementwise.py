@@ -58,7 +58,7 @@ def pointwise(x: Data) -> Pointwise | None:
         return x
     if isinstance(x, View):
         base, scale = x.split_scale()
-        return Pointwise(base, lambda t: scale * t)
+        return Pointwise(base, lambda t: scale * t, scale)
     return None
 
 
@@ -68,7 +68,7 @@ def compose(x: Data, outer: Callable[[Floats], Floats]) -> Pointwise:
     if inner is None:
         raise NotLowered(f"applies a function to {describe(x)}, expected token vectors")
     f = inner.function
-    return Pointwise(inner.base, lambda t: outer(f(t)))
+    return Pointwise(inner.base, lambda t: outer(f(t)), inner.alpha)
 
 
 @rule(*_UNARY)
@@ -225,7 +225,7 @@ def product(ctx: Context, a: Data, b: Data) -> Data:
     up_view = ctx.as_view(up)
     activation, factor = Activation.NONE, 1.0
     if isinstance(gate, Pointwise):
-        found = recognise(gate.function)
+        found = recognise(gate.function, gate.alpha)
         if found and not found.offset and found.alpha == 1.0:
             activation, factor, gate = found.activation, found.factor, gate.base
     gate_view, scale = ctx.as_view(gate).split_scale()
@@ -294,13 +294,21 @@ def _times_structural(ctx: Context, a: Data, b: Struct, sign: int) -> Data:
     row = ctx.constant(b)
     if row is not None:
         factor = spread(row, mixed.axes) ** sign
-        fused = norms.with_gamma(ctx, mixed, factor, b.name) if isinstance(mixed, View) else None
-        return fused or mixed.scaled(factor)
+        if isinstance(mixed, View):
+            fused = norms.with_gamma(ctx, mixed, factor, _gamma_name(ctx, b.name))
+            if fused is not None:
+                return fused
+        return mixed.scaled(factor)
     if _is_one(ctx, b.name):
         return mixed
     if sign < 0:
         raise NotLowered("divides by a tensor that depends on positions")
     return modulate(ctx, mixed, b.name)
+
+
+def _gamma_name(ctx: Context, name: str) -> str:
+    origin = ctx.graph.origin(name)
+    return origin if origin.endswith(".weight") else ctx.module_weight("Mul") or origin
 
 
 def _is_one(ctx: Context, name: str) -> bool:

@@ -81,9 +81,11 @@ def linear_by(ctx: Context, x: View, weight: Array, hint: str) -> View:
     """Emit ``x @ weight.T`` for ``weight`` [N, K]."""
     if not token_axes(x.axes):
         raise NotLowered(f"multiplies a tensor with axes {x.axes}, expected tokens by features")
+    if weight.shape[1] != len(x.cols):
+        raise NotLowered(f"weight {weight.shape} for {len(x.cols)} features")
+    if ctx.keep_rows and (x.coef is not None or np.any(np.diff(x.cols) != 1)):
+        x = ctx.fresh(ctx.dense(x), x.axes)
     cols, width = x.cols, ctx.ir.width(x.value)
-    if weight.shape[1] != len(cols):
-        raise NotLowered(f"weight {weight.shape} for {len(cols)} features")
     if x.coef is not None:
         weight = weight * x.coef
     start = int(cols.min())
@@ -115,9 +117,4 @@ def _transposed_name(ctx: Context, name: str) -> str:
 
 def _readable(ctx: Context, hint: str) -> str:
     """A dotted name for a weight: its own, or the module path that the node carries."""
-    if hint.endswith(".weight"):
-        return hint
-    path = ctx.node.name.strip("/").split("/")
-    if len(path) > 1 and path[-1].startswith(("MatMul", "Gemm")):
-        return ".".join(path[:-1]) + ".weight"
-    return hint
+    return hint if hint.endswith(".weight") else ctx.module_weight("MatMul", "Gemm") or hint

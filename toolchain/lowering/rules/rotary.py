@@ -119,12 +119,13 @@ def finish_rotary(ctx: Context, m: Mix) -> View:
     Raises:
         NotLowered: it is none.
     """
-    r = _pair(m)
+    every = _pair(m)
+    r = _once(every)
     # keys may be transposed already: a head's features are the last axis that has any
     head_dim = lay.size_of([axis for axis in m.axes if lay.is_feature(axis) and axis][-1])
     start, n = int(r.own.min()), len(r.own)
     if not np.array_equal(np.sort(r.own), np.arange(start, start + n)):
-        raise NotLowered("rotates features that do not lie side by side")
+        return finish_rotary(ctx, _side_by_side(ctx, m, r.own))
     order = np.argsort(r.own)
     heads = n // head_dim
     partner = (r.partner[order] - start).reshape(heads, head_dim)
@@ -164,7 +165,33 @@ def finish_rotary(ctx: Context, m: Mix) -> View:
         {"scale": 1.0 if abs(scale - 1.0) < 1e-6 else scale},
         FLAG_INTERLEAVED if interleaved else 0,
     )
-    return View(out, m.axes, r.own)
+    return View(out, m.axes, every.own)
+
+
+def _once(r: _Rotation) -> _Rotation:
+    """Every feature once: heads that share keys may repeat them after the rotation."""
+    kept, first, again = np.unique(r.own, return_index=True, return_inverse=True)
+    if len(kept) == len(r.own):
+        return r
+    made = _Rotation(kept, r.partner[first], r.cos[:, first], r.sin[:, first])
+    if not (
+        np.array_equal(made.partner[again], r.partner)
+        and np.array_equal(made.cos[:, again], r.cos)
+        and np.array_equal(made.sin[:, again], r.sin)
+    ):
+        raise NotLowered("rotates a feature in two ways")
+    return made
+
+
+def _side_by_side(ctx: Context, m: Mix, own: Index) -> Mix:
+    """``m`` over a value that holds nothing but the columns ``own`` (q, k and v of a head
+    may lie together)."""
+    place = np.full(ctx.ir.width(m.value), -1)
+    place[own] = np.arange(len(own))
+    terms = tuple((place[cols], weight) for cols, weight in m.terms)
+    if any(np.any(cols < 0) for cols, _ in terms):
+        raise NotLowered("rotates by features that it does not keep")
+    return Mix(ctx.dense(View(m.value, m.axes, own)), m.axes, terms)
 
 
 def _pair(m: Mix) -> _Rotation:
@@ -219,14 +246,17 @@ def _frequencies(at: Index, cos: Floats, sin: Floats) -> Floats:
 
 def _exact(ctx: Context, inv_freq: Floats) -> Floats:
     """The constant of the graph that ``inv_freq`` was measured from, if it is there."""
-    for name in ctx.graph.constants:
-        if not ctx.graph.is_initializer(name):
+    for name in sorted(ctx.graph.constants):
+        if ctx.graph.is_initializer(name) and np.prod(ctx.graph.dims(name)) != len(inv_freq):
             continue
-        dims = ctx.graph.dims(name)
-        if int(np.prod(dims, dtype=np.int64)) == len(inv_freq):
-            array = np.asarray(ctx.graph.initializer(name))
-            if array.dtype.kind == "f" and np.allclose(array.ravel(), inv_freq, 1e-4, 1e-9):
-                return array.ravel().astype(np.float64)
+        array = ctx.graph.initializer(name)
+        if (
+            array is not None
+            and array.size == len(inv_freq)
+            and array.dtype.kind == "f"
+            and np.allclose(array.ravel(), inv_freq, 1e-4, 1e-9)
+        ):
+            return array.ravel().astype(np.float64)
     return inv_freq
 
 
@@ -277,8 +307,9 @@ def _operator(ctx: Context, node: GraphNode, cos: int, sin: int, ids: int) -> Da
         base.scaled(np.tile(weights[0], (1, repeat))),
         replace(swapped.scaled(np.tile(weights[1], (1, repeat))), axes=x.axes),
     )
-    view = finish_rotary(ctx, mixed)
-    return join_heads(view) if flat else view
+    if not flat:
+        return mixed  # perhaps a part of each head, about to be joined with the rest
+    return join_heads(finish_rotary(ctx, mixed))
 
 
 def _cache(ctx: Context, name: str, ids: str) -> Floats:

@@ -25,6 +25,11 @@ def read_pipeline(source: ModelSource) -> EmbeddingPipeline:
     Raises:
         ArtifactMissing, ArtifactCorrupt, ArtifactUnsupported: names the file and the field.
     """
+    if source.task != "embed":
+        raise ArtifactUnsupported(
+            f"{source.model_id}: {source.architecture} is a language model, which has no "
+            "embedding pipeline; expected an encoder"
+        )
     root = source.path
     config = source.config()
     notes: list[str] = []

@@ -15,7 +15,7 @@ typedef struct {
   uint8_t *scratch;    /* this thread's */
   uint32_t prepared;   /* linear: 1 + the row panel whose activations scratch holds */
   uint32_t ranks;      /* threads in the step */
-  uint32_t num_tokens, num_seqs;
+  uint32_t num_tokens, num_seqs, num_wanted;
 } v_task;
 
 V_INLINE float *v_slot(const v_task *t, int32_t slot) { return t->ws->slots[slot]; }
@@ -32,7 +32,17 @@ V_INLINE const float *v_vector(const v_task *t, uint32_t i) {
 }
 /* Rows of the op's output in this step. */
 V_INLINE uint32_t v_out_rows(const v_task *t) {
-  return t->model->program.slots[t->op->out].rows == V_ROWS_TOKENS ? t->num_tokens : t->num_seqs;
+  switch ((v_rows)t->model->program.slots[t->op->out].rows) {
+    case V_ROWS_TOKENS: return t->num_tokens;
+    case V_ROWS_SEQS: return t->num_seqs;
+    case V_ROWS_PICKED: return t->num_wanted;
+  }
+  return 0;
+}
+/* The cache layer that a CACHE op writes or an ATTENTION op reads, or NULL. */
+V_INLINE const v_kv_layer *v_layer(const v_task *t) {
+  const v_model *m = t->model;
+  return m->is_decoder ? m->layer_of[t->op - m->program.ops] : NULL;
 }
 
 /* The cut of ops that work row by row. */
@@ -51,6 +61,13 @@ void v_rope_run(v_task *t, uint32_t tile);
 void v_normalize_run(v_task *t, uint32_t tile);
 void v_unary_run(v_task *t, uint32_t tile);
 void v_binary_run(v_task *t, uint32_t tile);
+void v_rows_run(v_task *t, uint32_t tile);
+
+/* The step's keys and values into the cache, and copies of whole blocks. */
+uint32_t v_cache_tiles(const v_task *t);
+void v_cache_run(v_task *t, uint32_t tile);
+uint32_t v_copy_tiles(const v_task *t);
+void v_copy_run(v_task *t, uint32_t tile);
 
 uint32_t v_linear_tiles(const v_task *t);
 void v_linear_run(v_task *t, uint32_t tile);
@@ -68,5 +85,11 @@ void v_pool_run(v_task *t, uint32_t tile);
 /* Writes the status of the sequences of one tile: whether their output is finite. */
 uint32_t v_finite_tiles(const v_task *t);
 void v_finite_run(v_task *t, uint32_t tile);
+bool v_all_finite(const float *x, size_t n);
+
+/* The same for a decoder, whose wanted rows it samples when the step asks for it. */
+uint32_t v_sample_tiles(const v_task *t);
+void v_sample_run(v_task *t, uint32_t tile);
+uint64_t v_sample_scratch(const v_program *p);
 
 #endif

@@ -10,6 +10,7 @@ v_row_parts v_row_parts_of(const v_weight *w) {
     case V_FORMAT_F16: return (v_row_parts){2 * cols, 0, 0};
     case V_FORMAT_I8R: return (v_row_parts){cols, 4, 0};
     case V_FORMAT_I8B32: return (v_row_parts){V_BLOCK * blocks, 2 * blocks, 2 * blocks};
+    case V_FORMAT_S8B32: return (v_row_parts){V_BLOCK * blocks, 2 * blocks, 0};
     case V_FORMAT_I4B32: return (v_row_parts){V_BLOCK / 2 * blocks, 2 * blocks, 2 * blocks};
   }
   return (v_row_parts){0, 0, 0};
@@ -46,6 +47,14 @@ static void pack_i4(v_block_i4 *block, uint32_t column, const uint8_t *data, con
   }
 }
 
+static void pack_s8(v_block_s8 *block, uint32_t column, const uint8_t *data, const uint8_t *scale,
+                    uint32_t blocks) {
+  for (uint32_t b = 0; b < blocks; b++, block++) {
+    scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK);
+    block->scale[column] = v_load_u16(scale + 2 * b);
+  }
+}
+
 static void pack_f32(uint8_t *panel, uint32_t column, const uint8_t *data, uint32_t cols) {
   for (uint32_t k = 0; k < cols; k++) {
     __builtin_memcpy(panel + ((size_t)k * V_PANEL + column) * 4, data + 4 * (size_t)k, 4);
@@ -73,6 +82,7 @@ static void pack_row(const v_weight *w, uint32_t row, const uint8_t *data, const
     case V_FORMAT_I4B32:
       pack_i4((v_block_i4 *)(void *)panel, column, data, scale, min, blocks);
       break;
+    case V_FORMAT_S8B32: pack_s8((v_block_s8 *)(void *)panel, column, data, scale, blocks); break;
     case V_FORMAT_I8R: break;
   }
 }

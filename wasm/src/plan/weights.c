@@ -24,7 +24,7 @@ static void find_uses(v_model *m) {
     for (uint32_t n = 0; n < V_MAX_TENSORS; n++) {
       if (op->tensors[n] < 0) continue;
       v_weight *w = &m->weights[op->tensors[n]];
-      if (op->kind == V_OP_LINEAR && n == V_LINEAR_WEIGHT) {
+      if (v_is_block_format(w->format) || (op->kind == V_OP_LINEAR && n == V_LINEAR_WEIGHT)) {
         w->layout = V_LAYOUT_PANELS;
       } else if (w->layout == V_LAYOUT_UNUSED) {
         w->layout = V_LAYOUT_ROWS;
@@ -43,7 +43,6 @@ static int32_t allocate(v_weight *w) {
     w->panel_bytes = v_panel_bytes(w->format, w->cols);
     bytes = w->groups_missing * w->panel_bytes;
   } else {
-    /* Block formats have no other use than linear layers. */
     w->row_bytes = (uint64_t)w->cols * (w->format == V_FORMAT_F32   ? 4
                                         : w->format == V_FORMAT_F16 ? 2
                                                                     : 1);

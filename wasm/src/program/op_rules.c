@@ -14,18 +14,21 @@ typedef struct {
 
 static const v_op_spec SPECS[] = {
     [V_OP_EMBED] = {0, 0, 3, BIT(V_EMBED_POSITIONS) | BIT(V_EMBED_CONSTANT), 1, 1, 0},
-    [V_OP_NORM] = {2, BIT(V_NORM_RESIDUAL), 2, BIT(V_NORM_GAMMA) | BIT(V_NORM_BETA), 2, 1, 0},
-    [V_OP_LINEAR] = {2, BIT(V_LINEAR_RESIDUAL), 2, BIT(V_LINEAR_BIAS), 2, 0, 0},
+    [V_OP_NORM] = {2, BIT(V_NORM_RESIDUAL), 2, BIT(V_NORM_GAMMA) | BIT(V_NORM_BETA), 4, 1, 0},
+    [V_OP_LINEAR] = {2, BIT(V_LINEAR_RESIDUAL), 2, BIT(V_LINEAR_BIAS), 3, 0, 0},
     [V_OP_GLU] = {2, BIT(V_GLU_UP), 0, 0, 1, 0, V_FLAG_UP_FIRST},
     [V_OP_ROPE] = {1, 0, 1, 0, 4, 1, V_FLAG_INTERLEAVED},
-    [V_OP_ATTENTION] = {3, 0, 1, BIT(V_ATTENTION_BIAS), 7, 2, V_FLAG_CAUSAL},
+    [V_OP_ATTENTION] = {3, BIT(V_ATTENTION_K) | BIT(V_ATTENTION_V), 1, BIT(V_ATTENTION_BIAS), 8, 2,
+                        V_FLAG_CAUSAL},
     [V_OP_POOL] = {1, 0, 0, 0, 2, 0, 0},
     [V_OP_NORMALIZE] = {1, 0, 0, 0, 0, 1, 0},
     [V_OP_UNARY] = {1, 0, 0, 0, 1, 1, 0},
     [V_OP_BINARY] = {2, BIT(V_BINARY_B), 1, BIT(V_BINARY_CONSTANT), 1, 0, V_FLAG_SWAP},
+    [V_OP_CACHE] = {2, 0, 0, 0, 5, 0, 0},
+    [V_OP_ROWS] = {1, 0, 0, 0, 0, 0, 0},
 };
 
-bool v_op_known(const v_op_record *op) { return op->kind >= V_OP_EMBED && op->kind <= V_OP_BINARY; }
+bool v_op_known(const v_op_record *op) { return op->kind >= V_OP_EMBED && op->kind <= V_OP_ROWS; }
 
 static v_rule check_unknown_fields(const v_op_record *op, const v_op_spec *spec) {
   bool clean = op->zero == 0;
@@ -46,7 +49,8 @@ v_rule v_check_references(const v_op_check *c) {
   const v_op_spec *spec = &SPECS[op->kind];
   v_rule rule = check_unknown_fields(op, spec);
   REQUIRE(!rule, rule);
-  REQUIRE(in_range(op->out, p->num_slots, false), V_RULE_REFERENCE);
+  REQUIRE(op->kind == V_OP_CACHE ? op->out == -1 : in_range(op->out, p->num_slots, false),
+          V_RULE_REFERENCE);
   REQUIRE(in_range(op->out2, op->kind == V_OP_NORM ? p->num_slots : 0, true), V_RULE_REFERENCE);
   REQUIRE((op->flags & ~spec->flags) == 0, V_RULE_REFERENCE);
   for (uint32_t i = 0; i < spec->ins; i++) {
@@ -82,7 +86,7 @@ static bool vector_or_none(const v_op_check *c, uint32_t t, uint32_t n) {
   return x->format == V_FORMAT_F32 && x->ndim == 1 && x->shape[0] == n;
 }
 
-static bool table_format(const v_tensor_record *t) {
+static bool position_format(const v_tensor_record *t) {
   return t->format == V_FORMAT_F32 || t->format == V_FORMAT_F16 || t->format == V_FORMAT_I8R;
 }
 
@@ -91,14 +95,13 @@ static v_rule check_embed(const v_op_check *c) {
   const v_tensor_record *table = tensor(c, V_EMBED_TABLE);
   const uint32_t width = out(c)->width;
   REQUIRE(out(c)->rows == V_ROWS_TOKENS, V_RULE_ROWS);
-  REQUIRE(table_format(table) && table->ndim == 2 && table->shape[0] == h->vocab_size &&
-              table->shape[1] == width,
+  REQUIRE(table->ndim == 2 && table->shape[0] == h->vocab_size && table->shape[1] == width,
           V_RULE_TENSOR);
   if (has_tensor(c, V_EMBED_POSITIONS)) {
     const v_tensor_record *t = tensor(c, V_EMBED_POSITIONS);
     const uint64_t need = (uint64_t)c->op->uints[V_EMBED_POSITION_OFFSET] + h->max_positions;
     REQUIRE(h->max_positions > 0, V_RULE_VALUE);
-    REQUIRE(table_format(t) && t->ndim == 2 && t->shape[0] >= need && t->shape[1] == width,
+    REQUIRE(position_format(t) && t->ndim == 2 && t->shape[0] >= need && t->shape[1] == width,
             V_RULE_TENSOR);
   }
   REQUIRE(vector_or_none(c, V_EMBED_CONSTANT, width), V_RULE_TENSOR);
@@ -108,7 +111,9 @@ static v_rule check_embed(const v_op_check *c) {
 static v_rule check_norm(const v_op_check *c) {
   const v_op_record *op = c->op;
   const v_slot_record *x = slot(c, V_NORM_X);
-  const uint32_t group = op->uints[V_NORM_GROUP] ? op->uints[V_NORM_GROUP] : x->width;
+  const uint32_t offset = op->uints[V_NORM_OFFSET], columns = op->uints[V_NORM_COLUMNS];
+  const uint32_t width = columns ? columns : x->width;
+  const uint32_t group = op->uints[V_NORM_GROUP] ? op->uints[V_NORM_GROUP] : width;
   REQUIRE(x->rows == out(c)->rows, V_RULE_ROWS);
   REQUIRE(op->uints[V_NORM_MODE] <= V_NORM_RMS, V_RULE_VALUE);
   REQUIRE(x->width == out(c)->width, V_RULE_WIDTH);
@@ -116,7 +121,14 @@ static v_rule check_norm(const v_op_check *c) {
     REQUIRE(slot(c, V_NORM_RESIDUAL)->rows == x->rows, V_RULE_ROWS);
     REQUIRE(slot(c, V_NORM_RESIDUAL)->width == x->width, V_RULE_WIDTH);
   }
-  REQUIRE(x->width % group == 0, V_RULE_WIDTH);
+  REQUIRE(width % group == 0, V_RULE_WIDTH);
+  if (columns) {
+    REQUIRE(op->out == op->ins[V_NORM_X], V_RULE_ALIAS);
+    REQUIRE((uint64_t)offset + columns <= x->width, V_RULE_WIDTH);
+    REQUIRE(!has_in(c, V_NORM_RESIDUAL) && op->out2 < 0, V_RULE_VALUE);
+  } else {
+    REQUIRE(offset == 0, V_RULE_VALUE);
+  }
   REQUIRE(vector_or_none(c, V_NORM_GAMMA, group), V_RULE_TENSOR);
   REQUIRE(vector_or_none(c, V_NORM_BETA, group), V_RULE_TENSOR);
   REQUIRE(op->floats[V_NORM_EPS] >= 0, V_RULE_VALUE);
@@ -140,6 +152,9 @@ static v_rule check_linear(const v_op_check *c) {
     REQUIRE(same_slot(slot(c, V_LINEAR_RESIDUAL), out(c)), V_RULE_WIDTH);
   }
   REQUIRE(op->out != op->ins[V_LINEAR_X], V_RULE_ALIAS);
+  const uint32_t bits = op->uints[V_LINEAR_ACTIVATION_BITS];
+  const bool blocks = w->format >= V_FORMAT_I8B32;
+  REQUIRE(bits == 0 || (blocks && (bits == 8 || bits == 16)), V_RULE_VALUE);
   REQUIRE(vector_or_none(c, V_LINEAR_BIAS, w->shape[0]), V_RULE_TENSOR);
   return OK;
 }
@@ -171,6 +186,18 @@ static v_rule check_rope(const v_op_check *c) {
   return OK;
 }
 
+/* An earlier CACHE op writes what the op reads. */
+static bool is_cached(const v_op_check *c) {
+  const uint32_t *u = c->op->uints;
+  for (const v_op_record *op = c->program->ops; op < c->op; op++) {
+    if (op->kind == V_OP_CACHE && op->uints[V_CACHE_LAYER] == u[V_ATTENTION_CACHE] - 1) {
+      return op->uints[V_CACHE_KV_HEADS] == u[V_ATTENTION_KV_HEADS] &&
+             op->uints[V_CACHE_HEAD_DIM] == u[V_ATTENTION_HEAD_DIM];
+    }
+  }
+  return false;
+}
+
 static v_rule check_attention(const v_op_check *c) {
   const v_op_record *op = c->op;
   const uint32_t heads = op->uints[V_ATTENTION_HEADS], kv = op->uints[V_ATTENTION_KV_HEADS],
@@ -179,7 +206,16 @@ static v_rule check_attention(const v_op_check *c) {
   REQUIRE(heads <= 4096 && dim <= 4096, V_RULE_VALUE);
   REQUIRE(out(c)->rows == V_ROWS_TOKENS, V_RULE_ROWS);
   REQUIRE(out(c)->width == heads * dim, V_RULE_WIDTH);
+  const bool cached = op->uints[V_ATTENTION_CACHE] != 0;
+  REQUIRE(has_in(c, V_ATTENTION_K) != cached && has_in(c, V_ATTENTION_V) != cached,
+          V_RULE_REFERENCE);
+  if (cached) {
+    REQUIRE(op->flags & V_FLAG_CAUSAL, V_RULE_VALUE);
+    REQUIRE(!op->uints[V_ATTENTION_K_OFFSET] && !op->uints[V_ATTENTION_V_OFFSET], V_RULE_VALUE);
+    REQUIRE(is_cached(c), V_RULE_REFERENCE);
+  }
   for (uint32_t i = V_ATTENTION_Q; i <= V_ATTENTION_V; i++) {
+    if (!has_in(c, i)) continue;
     const uint32_t width = (i == V_ATTENTION_Q ? heads : kv) * dim;
     REQUIRE(slot(c, i)->rows == V_ROWS_TOKENS, V_RULE_ROWS);
     REQUIRE((uint64_t)op->uints[V_ATTENTION_Q_OFFSET + i] + width <= slot(c, i)->width,
@@ -231,6 +267,29 @@ static v_rule check_binary(const v_op_check *c) {
   return OK;
 }
 
+static v_rule check_cache(const v_op_check *c) {
+  const v_op_record *op = c->op;
+  const uint32_t kv = op->uints[V_CACHE_KV_HEADS], dim = op->uints[V_CACHE_HEAD_DIM];
+  REQUIRE(kv > 0 && kv <= 4096 && dim > 0 && dim <= 4096, V_RULE_VALUE);
+  REQUIRE(op->uints[V_CACHE_LAYER] < V_MAX_OPS, V_RULE_VALUE);
+  for (uint32_t i = V_CACHE_K; i <= V_CACHE_V; i++) {
+    REQUIRE(slot(c, i)->rows == V_ROWS_TOKENS, V_RULE_ROWS);
+    REQUIRE((uint64_t)op->uints[V_CACHE_K_OFFSET + i] + kv * dim <= slot(c, i)->width,
+            V_RULE_WIDTH);
+  }
+  for (const v_op_record *other = c->program->ops; other < op; other++) {
+    REQUIRE(other->kind != V_OP_CACHE || other->uints[V_CACHE_LAYER] != op->uints[V_CACHE_LAYER],
+            V_RULE_ALIAS);
+  }
+  return OK;
+}
+
+static v_rule check_rows(const v_op_check *c) {
+  REQUIRE(slot(c, V_ROWS_X)->rows == V_ROWS_TOKENS && out(c)->rows == V_ROWS_PICKED, V_RULE_ROWS);
+  REQUIRE(slot(c, V_ROWS_X)->width == out(c)->width, V_RULE_WIDTH);
+  return OK;
+}
+
 v_rule v_check_op(const v_op_check *c) {
   switch ((v_op_kind)c->op->kind) {
     case V_OP_EMBED: return check_embed(c);
@@ -243,6 +302,8 @@ v_rule v_check_op(const v_op_check *c) {
     case V_OP_NORMALIZE: return check_normalize(c);
     case V_OP_UNARY: return check_unary(c);
     case V_OP_BINARY: return check_binary(c);
+    case V_OP_CACHE: return check_cache(c);
+    case V_OP_ROWS: return check_rows(c);
   }
   return V_RULE_VALUE;
 }

@@ -8,7 +8,6 @@
 #define MAX_DIM (1u << 27)
 #define MAX_SLOTS 4096
 #define MAX_TENSORS 65536
-#define MAX_OPS 65536
 #define NOWHERE UINT32_MAX
 
 static int32_t broken(uint32_t where, v_rule rule) { return v_fail(V_BAD_PROGRAM, where, rule); }
@@ -26,7 +25,7 @@ static int32_t read_header(const uint8_t *bytes, uint32_t size, v_program *p) {
     return broken(NOWHERE, V_RULE_HEADER);
   }
   if (!h->num_slots || h->num_slots > MAX_SLOTS || !h->num_tensors ||
-      h->num_tensors > MAX_TENSORS || !h->num_ops || h->num_ops > MAX_OPS) {
+      h->num_tensors > MAX_TENSORS || !h->num_ops || h->num_ops > V_MAX_OPS) {
     return broken(NOWHERE, V_RULE_COUNTS);
   }
   const uint8_t *at = bytes + sizeof *h;
@@ -47,7 +46,7 @@ static int32_t read_header(const uint8_t *bytes, uint32_t size, v_program *p) {
 static int32_t check_slots(const v_program *p) {
   for (uint32_t i = 0; i < p->num_slots; i++) {
     const v_slot_record *s = &p->slots[i];
-    if (s->rows > V_ROWS_SEQS || s->zero8 || s->zero16 || !s->width || s->width > MAX_WIDTH) {
+    if (s->rows > V_ROWS_PICKED || s->zero8 || s->zero16 || !s->width || s->width > MAX_WIDTH) {
       return broken(i, V_RULE_SLOT);
     }
   }
@@ -68,7 +67,7 @@ static int32_t check_tensors(const v_program *p) {
         return broken(i, V_RULE_TENSOR_SHAPE);
       }
     }
-    if (t->format > V_FORMAT_I4B32) return v_fail(V_UNSUPPORTED, i, t->format);
+    if (t->format > V_FORMAT_S8B32) return v_fail(V_UNSUPPORTED, i, t->format);
     if (t->format >= V_FORMAT_I8R && t->ndim != 2) return broken(i, V_RULE_TENSOR_SHAPE);
   }
   return V_OK;
@@ -88,10 +87,26 @@ static int32_t check_ops(const v_program *p, uint8_t *written) {
     }
     rule = v_check_op(&c);
     if (rule) return broken(i, rule);
-    written[op->out] = 1;
+    if (op->out >= 0) written[op->out] = 1;
     if (op->out2 >= 0) written[op->out2] = 1;
   }
   return written[p->header->output_slot] ? V_OK : broken(NOWHERE, V_RULE_OUTPUT);
+}
+
+bool v_is_decoder(const v_program *p) {
+  for (uint32_t i = 0; i < p->num_ops; i++) {
+    if (p->ops[i].kind == V_OP_CACHE) return true;
+  }
+  return false;
+}
+
+/* A decoder's output are the logits of the wanted rows; nothing else's output is. */
+static int32_t check_output(const v_program *p) {
+  const v_slot_record *output = &p->slots[p->header->output_slot];
+  const bool decoder = v_is_decoder(p);
+  if (decoder != (output->rows == V_ROWS_PICKED)) return broken(NOWHERE, V_RULE_OUTPUT);
+  if (decoder && output->width != p->header->vocab_size) return broken(NOWHERE, V_RULE_OUTPUT);
+  return V_OK;
 }
 
 int32_t v_validate(const uint8_t *bytes, uint32_t size, v_program *p) {
@@ -104,5 +119,6 @@ int32_t v_validate(const uint8_t *bytes, uint32_t size, v_program *p) {
   if (!written) return v_fail(V_NO_MEMORY, p->num_slots, 0);
   error = check_ops(p, written);
   v_heap_reset(mark);
+  if (error == V_OK) error = check_output(p);
   return error;
 }

@@ -8,7 +8,7 @@
 int32_t v_prepare_step(const v_model *m, v_arena *ws);
 
 /* One rank's part of a step; rank 0 prepares it. Every rank returns the same status, and
- * a fault's details are in the workspace's header. */
+ * a fault's details are in the workspace's header; V_ABANDONED when another rank died. */
 int32_t v_run_rank(v_model *m, uint32_t ws, uint32_t rank, uint32_t ranks);
 
 /* Rank 0's part on the calling thread; a fault's details also go to v_detail. */

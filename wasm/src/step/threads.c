@@ -28,11 +28,13 @@ static void wake_all(uint32_t *word) {
   __builtin_wasm_memory_atomic_notify((int *)(void *)word, UINT32_MAX);
 }
 
-void v_barrier(v_arena *ws, uint32_t ranks) {
-  if (ranks == 1) return;
+bool v_barrier(v_arena *ws, uint32_t ranks) {
+  if (ranks == 1) return true;
   /* Nobody can pass into the next round before this one's last thread has moved the
-   * generation on, so reading it before arriving is safe. */
-  const uint32_t generation = __atomic_load_n(&ws->generation, __ATOMIC_RELAXED);
+   * generation on, so reading it before arriving is safe. v_abandon moves it on after it
+   * has set its flag: whoever misses the flag here is woken. */
+  const uint32_t generation = __atomic_load_n(&ws->generation, __ATOMIC_SEQ_CST);
+  if (v_is_abandoned(ws)) return false;
   if (__atomic_add_fetch(&ws->arrived, 1, __ATOMIC_ACQ_REL) == ranks) {
     __atomic_store_n(&ws->arrived, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&ws->generation, generation + 1, __ATOMIC_SEQ_CST);
@@ -40,6 +42,17 @@ void v_barrier(v_arena *ws, uint32_t ranks) {
   } else {
     v_wait_change(&ws->generation, generation);
   }
+  return !v_is_abandoned(ws);
+}
+
+V_EXPORT(v_abandon) void v_abandon(uint32_t index) {
+  v_model *m = &v_the_model;
+  if (m->state != V_STATE_SEALED || index >= m->num_workspaces) return;
+  v_arena *ws = &m->workspaces[index];
+  ws->header->status = V_ABANDONED;
+  __atomic_store_n(&ws->abandoned, 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&ws->generation, 1, __ATOMIC_SEQ_CST);
+  wake_all(&ws->generation);
 }
 
 V_EXPORT(v_stack_top) uint32_t v_stack_top(uint32_t thread) {

@@ -10,9 +10,13 @@ V_INLINE uint32_t v_take_tile(uint32_t *next) {
   return __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
 }
 
-/* Returns when all `ranks` threads of the step have arrived; what they wrote before is
- * visible after. */
-void v_barrier(v_arena *ws, uint32_t ranks);
+/* Returns true when all `ranks` threads of the step have arrived; what they wrote before
+ * is visible after. False when the step was abandoned. */
+bool v_barrier(v_arena *ws, uint32_t ranks);
+
+V_INLINE bool v_is_abandoned(const v_arena *ws) {
+  return __atomic_load_n(&ws->abandoned, __ATOMIC_ACQUIRE) != 0;
+}
 
 /* Waits until *word differs from `seen` and returns its new value. */
 uint32_t v_wait_change(const uint32_t *word, uint32_t seen);
@@ -20,9 +24,14 @@ uint32_t v_wait_change(const uint32_t *word, uint32_t seen);
 #else
 
 V_INLINE uint32_t v_take_tile(uint32_t *next) { return (*next)++; }
-V_INLINE void v_barrier(v_arena *ws, uint32_t ranks) {
+V_INLINE bool v_barrier(v_arena *ws, uint32_t ranks) {
   (void)ws;
   (void)ranks;
+  return true;
+}
+V_INLINE bool v_is_abandoned(const v_arena *ws) {
+  (void)ws;
+  return false;
 }
 
 #endif

@@ -8,10 +8,17 @@
 export const BLOCK = 32;
 
 /** What one row of a slot stands for. */
-export const Rows = Object.freeze({ TOKENS: 0, SEQS: 1 });
+export const Rows = Object.freeze({ TOKENS: 0, SEQS: 1, PICKED: 2 });
 
 /** How a weight tensor is stored, host-neutral, in the shards. */
-export const TensorFormat = Object.freeze({ F32: 0, F16: 1, I8R: 2, I8B32: 3, I4B32: 4 });
+export const TensorFormat = Object.freeze({
+  F32: 0,
+  F16: 1,
+  I8R: 2,
+  I8B32: 3,
+  I4B32: 4,
+  S8B32: 5,
+});
 
 export const Activation = Object.freeze({
   NONE: 0,
@@ -58,4 +65,6 @@ export const OpKind = Object.freeze({
   NORMALIZE: 8,
   UNARY: 9,
   BINARY: 10,
+  CACHE: 11,
+  ROWS: 12,
 });

@@ -1,7 +1,10 @@
 #include "kernels/attention/attention.h"
 
+#include "kernels/attention/paged.h"
+
 uint64_t v_attention_scratch(const v_program *p, const v_op_record *op) {
   (void)p;
+  if (op->uints[V_ATTENTION_CACHE]) return v_paged_scratch(op);
   const uint64_t group = op->uints[V_ATTENTION_HEADS] / op->uints[V_ATTENTION_KV_HEADS];
   return sizeof(float) * ((uint64_t)(V_KEYS + V_QUERY_TILE) * op->uints[V_ATTENTION_HEAD_DIM] +
                           V_QUERY_TILE * V_KEYS + 2 * group * V_QUERY_CHUNK);
@@ -64,6 +67,10 @@ static void finish(const v_heads *h, const v_attention_scratch_parts *s, uint32_
 }
 
 void v_attention_run(v_task *t, uint32_t tile) {
+  if (t->op->uints[V_ATTENTION_CACHE]) {
+    v_paged_run(t, tile);
+    return;
+  }
   const v_query_chunk *chunk = &t->ws->chunks[tile % t->ws->num_chunks];
   const uint32_t kv_head = tile / t->ws->num_chunks;
   const uint32_t group = t->op->uints[V_ATTENTION_HEADS] / t->op->uints[V_ATTENTION_KV_HEADS];

@@ -46,4 +46,15 @@ void v_attention_pack_keys(const v_heads *h, float *packed, uint32_t first, uint
 void v_attention_block(const v_heads *h, const v_attention_scratch_parts *s, uint32_t head,
                        uint32_t query, uint32_t rows, uint32_t first_key, float *max, float *sum);
 
+/* What `columns` scaled scores of query number `query` of head `head` need beyond the scale:
+ * soft cap, bias and mask. */
+void v_attention_adjust(const v_heads *h, float *scores, uint32_t columns, uint32_t head,
+                        uint32_t query, uint32_t first_key);
+
+/* Turns `columns` scores of each of `rows` (1 to 4) rows, V_KEYS apart, into weights and
+ * updates their running maxima and sums; shrink[4] gets the factors by which the earlier
+ * outputs shrink. A row's bits do not depend on the others. */
+void v_attention_softmax(uint32_t rows, float *scores, uint32_t columns, float *max, float *sum,
+                         float *shrink);
+
 #endif

@@ -1,17 +1,23 @@
 /* out[t] = scale * table[id[t]] + positions[pos[t] + position_offset] + constant. */
 #include "kernels/kernels.h"
+#include "kernels/linear/layout.h"
 #include "math/exponential.h"
 
 typedef struct {
-  const uint8_t *row; /* element 0 of the row */
+  const uint8_t *row; /* element 0 of the row; block formats: its panel */
   uint32_t stride;    /* elements from one column to the next: 8 inside panels */
+  uint32_t column;    /* block formats: the row's place in the panel */
   float scale;        /* I8R */
   v_format format;
 } v_row;
 
 static v_row row_of(const v_weight *w, uint32_t row) {
-  v_row r = {NULL, 1, 1.0f, w->format};
-  if (w->layout == V_LAYOUT_PANELS) { /* a table tied to a linear layer's f32 / f16 weight */
+  v_row r = {NULL, 1, 0, 1.0f, w->format};
+  if (v_is_block_format(w->format)) {
+    r.row = w->data + (row / V_PANEL) * w->panel_bytes;
+    r.column = row % V_PANEL;
+    r.stride = 0;
+  } else if (w->layout == V_LAYOUT_PANELS) { /* tied to a linear layer's f32 / f16 weight */
     r.row = w->data + (row / 8) * w->panel_bytes + (row % 8) * (w->format == V_FORMAT_F32 ? 4 : 2);
     r.stride = 8;
   } else {
@@ -21,9 +27,49 @@ static v_row row_of(const v_weight *w, uint32_t row) {
   return r;
 }
 
+/* Codes k .. k + 3 of a block, as floats; `codes` is the block's or, of 4-bit ones, the
+ * part of it that holds the shared bytes of k and k + 16. */
+static v128_t codes_at(const uint8_t *codes, uint32_t column, uint32_t k, v_format format) {
+  int32_t q[4];
+  for (uint32_t l = 0; l < 4; l++) {
+    if (format == V_FORMAT_I4B32) {
+      const uint8_t shared = codes[v_code_index(column, (k + l) % (V_BLOCK / 2))];
+      q[l] = k < V_BLOCK / 2 ? shared & 15 : shared >> 4;
+    } else {
+      q[l] = (int8_t)codes[v_code_index(column, k + l)];
+    }
+  }
+  return wasm_f32x4_convert_i32x4(v_load(q));
+}
+
+/* Columns i .. i+3 of a block format's row: q * scale + min. */
+static v128_t block_at(const v_row *r, uint32_t i) {
+  const uint32_t block = i / V_BLOCK, k = i % V_BLOCK;
+  switch (r->format) {
+    case V_FORMAT_I4B32: {
+      const v_block_i4 *b = (const v_block_i4 *)(const void *)r->row + block;
+      return v_muladd(codes_at(b->codes, r->column, k, r->format),
+                      v_splat(v_f16_to_f32(&b->scale[r->column])),
+                      v_splat(v_f16_to_f32(&b->min[r->column])));
+    }
+    case V_FORMAT_I8B32: {
+      const v_block_i8 *b = (const v_block_i8 *)(const void *)r->row + block;
+      return v_muladd(codes_at(b->codes, r->column, k, r->format),
+                      v_splat(v_f16_to_f32(&b->scale[r->column])),
+                      v_splat(v_f16_to_f32(&b->min[r->column])));
+    }
+    default: {
+      const v_block_s8 *b = (const v_block_s8 *)(const void *)r->row + block;
+      return v_mul(codes_at(b->codes, r->column, k, r->format),
+                   v_splat(v_f16_to_f32(&b->scale[r->column])));
+    }
+  }
+}
+
 /* Columns i .. i+3. Tables have slack behind them, so the lanes past the last column
  * may be read; they are not stored. */
 static inline v128_t row_at(const v_row *r, uint32_t i, uint32_t lanes) {
+  if (r->stride == 0) return block_at(r, i);
   if (__builtin_expect(r->stride != 1, 0)) {
     float x[4] = {0};
     for (uint32_t l = 0; l < lanes; l++) {

@@ -9,8 +9,8 @@ typedef struct {
   v128_t lo, hi; /* columns 0..3 and 4..7 */
 } v_columns;
 
-/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is
- * the signed one: engines agree while the second is in 0..127. */
+/* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the
+ * signed one: engines agree while the second is in 0..127. */
 #ifdef __wasm_relaxed_simd__
 V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
@@ -29,25 +29,56 @@ V_INLINE v_columns v_zero_columns(void) {
   return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
 }
 
-/* A block's dot product starts at the bits of 1.5 * 2^23. It stays below 2^22 in magnitude,
- * so that its bits are then those of 1.5 * 2^23 + dot, and an exact subtraction makes it a
- * float: on x86 an addition has more ports than a conversion, which would compete with the
- * dot products. */
-V_INLINE v_columns v_start_dot(void) {
+/* The dot product of row `row` from those of its lanes: exact in 32 bits, since 32 codes of
+ * at most 32639 times weights of at most 128 stay below 2^28. */
+V_INLINE v_columns v_row_dot(const v_columns *dot, uint32_t row, const bool wide) {
+  if (!wide || V_WIDE_LANES == 1) return dot[row];
+  const v_columns high = dot[2 * row], low = dot[2 * row + 1];
+  return (v_columns){wasm_i32x4_add(wasm_i32x4_shl(high.lo, 8), low.lo),
+                     wasm_i32x4_add(wasm_i32x4_shl(high.hi, 8), low.hi)};
+}
+V_INLINE v_columns v_dot_to_floats(v_columns dot) {
+  return (v_columns){wasm_f32x4_convert_i32x4(dot.lo), wasm_f32x4_convert_i32x4(dot.hi)};
+}
+
+/* Where arithmetic is the limit, a block's dot product of 8-bit codes starts at the bits of
+ * 1.5 * 2^23. It stays below 2^22 in magnitude, so that its bits are then those of
+ * 1.5 * 2^23 + dot, and an exact subtraction makes it a float: on x86 an addition has more
+ * ports than a conversion, which would compete with the dot products. */
+V_INLINE v_columns v_start_short_dot(void) {
   return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)};
 }
-V_INLINE v128_t v_dot_to_float(v128_t dot) { return v_sub(dot, V_F32(V_EXP_MAGIC)); }
+V_INLINE v_columns v_short_dot_to_floats(v_columns dot) {
+  const v128_t start = V_F32(V_EXP_MAGIC);
+  return (v_columns){v_sub(dot.lo, start), v_sub(dot.hi, start)};
+}
 
-/* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every
+/* sum = sum + dot * (scale * sa), then + min * (sa * sum of codes): every
  * operation rounds (docs/design.md, 6.1). */
+V_INLINE void v_add_scaled(v_columns *sum, v_columns dot, v_columns scale,
+                           const v_activation_block *x, uint32_t row) {
+  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
+  sum->lo = v_muladd(dot.lo, v_mul(scale.lo, sa), sum->lo);
+  sum->hi = v_muladd(dot.hi, v_mul(scale.hi, sa), sum->hi);
+}
+V_INLINE void v_add_min(v_columns *sum, v_columns min, const v_activation_block *x, uint32_t row) {
+  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
+  sum->lo = v_muladd(min.lo, codes, sum->lo);
+  sum->hi = v_muladd(min.hi, codes, sum->hi);
+}
+
+V_INLINE v_columns v_load_columns(const float *p) { return (v_columns){v_load(p), v_load(p + 4)}; }
+
 V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w,
                           const v_activation_block *x, uint32_t row) {
-  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
-  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
-  sum->lo = v_muladd(v_dot_to_float(dot.lo), v_mul(v_load(w->scale), sa), sum->lo);
-  sum->hi = v_muladd(v_dot_to_float(dot.hi), v_mul(v_load(w->scale + 4), sa), sum->hi);
-  sum->lo = v_muladd(v_load(w->min), codes, sum->lo);
-  sum->hi = v_muladd(v_load(w->min + 4), codes, sum->hi);
+  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
+  v_add_min(sum, v_load_columns(w->min), x, row);
+}
+
+/* The same for a format without a min. */
+V_INLINE void v_add_symmetric_block(v_columns *sum, v_columns dot, const v_block_scales *w,
+                                    const v_activation_block *x, uint32_t row) {
+  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
 }
 
 V_INLINE void v_widen_scales(v_block_scales *to, const uint16_t *scale, const uint16_t *min) {
@@ -79,13 +110,52 @@ V_INLINE void v_finish_rows(const uint32_t rows, const v_columns *sum, const v_t
   }
 }
 
+/* Defines `void name(x, rows, wide, panel, scales, blocks, to)`: a tile of up to V_LANES lanes
+ * by a panel of 8 columns. `dot_block(lanes, dot, x, w)` adds a block's integers to started
+ * dots, `add_block` takes a row's product into its sums. */
+#define V_DEFINE_TILE(name, block_type, dot_block, add_block)                                     \
+  V_INLINE void name##_rows(const uint32_t rows, const bool wide, const v_activation_block *x,    \
+                            const block_type *w, const v_block_scales *scales, uint32_t blocks,   \
+                            const v_tile_out *to) {                                               \
+    v_columns sum[V_LANES];                                                                       \
+    const uint32_t lanes = wide ? rows * V_WIDE_LANES : rows;                                     \
+    V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();                       \
+    for (; blocks > 0; blocks--, x++, w++, scales++) {                                            \
+      v_columns dot[V_LANES];                                                                     \
+      V_UNROLL for (uint32_t l = 0; l < lanes; l++) {                                             \
+        dot[l] = wide ? v_zero_columns() : v_start_short_dot();                                   \
+      }                                                                                           \
+      dot_block(lanes, dot, x, w);                                                                \
+      V_BASE(x);                                                                                  \
+      V_BASE(scales);                                                                             \
+      V_UNROLL for (uint32_t r = 0; r < rows; r++) {                                              \
+        const v_columns product = wide ? v_dot_to_floats(v_row_dot(dot, r, true))                 \
+                                       : v_short_dot_to_floats(dot[r]);                           \
+        add_block(&sum[r], product, scales, x, r);                                                \
+      }                                                                                           \
+    }                                                                                             \
+    v_finish_rows(rows, sum, to);                                                                 \
+  }                                                                                               \
+  void name(const v_activation_block *x, uint32_t rows, bool wide, const block_type *panel,       \
+            const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {                \
+    if (!wide) {                                                                                  \
+      V_DISPATCH_ROWS(name##_rows, rows, false, x, panel, scales, blocks, to)                     \
+    } else if (V_WIDE_LANES == 1) {                                                               \
+      V_DISPATCH_ROWS(name##_rows, rows, true, x, panel, scales, blocks, to)                      \
+    } else if (rows == 1) {                                                                       \
+      name##_rows(1, true, x, panel, scales, blocks, to);                                         \
+    } else {                                                                                      \
+      name##_rows(2, true, x, panel, scales, blocks, to);                                         \
+    }                                                                                             \
+  }
+
 /* Instantiates `kernel` for 1 to 4 rows and picks one. */
-#define V_DISPATCH_ROWS(kernel, rows, ...)        \
-  switch (rows) {                                 \
-    case 1: kernel(1, __VA_ARGS__); break;        \
-    case 2: kernel(2, __VA_ARGS__); break;        \
-    case 3: kernel(3, __VA_ARGS__); break;        \
-    default: kernel(4, __VA_ARGS__); break;       \
+#define V_DISPATCH_ROWS(kernel, rows, ...)                                                        \
+  switch (rows) {                                                                                 \
+    case 1: kernel(1, __VA_ARGS__); break;                                                        \
+    case 2: kernel(2, __VA_ARGS__); break;                                                        \
+    case 3: kernel(3, __VA_ARGS__); break;                                                        \
+    default: kernel(4, __VA_ARGS__); break;                                                       \
   }
 
 #endif

@@ -32,10 +32,18 @@ typedef struct {
   uint16_t scale[V_PANEL], min[V_PANEL];
 } v_block_i4;
 
+typedef struct {
+  uint8_t codes[V_BLOCK * V_PANEL];
+  uint16_t scale[V_PANEL];
+} v_block_s8;
+
 /* Where the code of row `column` and k = `k` of a block is. */
 V_INLINE uint32_t v_code_index(uint32_t column, uint32_t k) {
   return k / V_GROUP * (V_PANEL * V_GROUP) + column * V_GROUP + k % V_GROUP;
 }
+
+/* Formats with a scale for every 32 columns. They always lie in panels. */
+V_INLINE bool v_is_block_format(v_format format) { return format >= V_FORMAT_I8B32; }
 
 V_INLINE uint64_t v_panel_bytes(v_format format, uint32_t k) {
   switch (format) {
@@ -43,6 +51,7 @@ V_INLINE uint64_t v_panel_bytes(v_format format, uint32_t k) {
     case V_FORMAT_F16: return (uint64_t)k * V_PANEL * 2;
     case V_FORMAT_I8B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_i8);
     case V_FORMAT_I4B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_i4);
+    case V_FORMAT_S8B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_s8);
     case V_FORMAT_I8R: break;
   }
   return 0;

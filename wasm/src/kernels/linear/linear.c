@@ -5,7 +5,8 @@
  * while it works on that panel. The micro-kernels add bias and residual and write to out,
  * which is safe when out is the residual. With an activation, and in a last, partial
  * column panel, they fill a small buffer in the first cache instead, 64 columns at a time,
- * and a second pass takes its rows to out. */
+ * and a second pass takes its rows to out. So do the kernels of few_rows.h, which stream the
+ * weights of block formats when one tile holds all rows. */
 #include "kernels/kernels.h"
 #include "kernels/linear/tiles.h"
 #include "math/activation.h"
@@ -18,30 +19,30 @@ typedef struct {
   float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
   float *widened;             /* f16: one column panel in f32 */
   v_block_scales *scales;     /* block formats: one column panel's scales in f32 */
-  v_activation_block *blocks; /* block formats: [PANEL_ROWS / 4][blocks] */
+  v_activation_block *blocks; /* block formats: [PANEL_ROWS / v_tile_rows(wide)][blocks] */
+  bool wide;                  /* 16-bit activations */
   float *rows;                /* f32, f16: [PANEL_ROWS / 4][k][4] */
 } v_linear_scratch_parts;
 
-static bool is_block_format(v_format format) {
-  return format == V_FORMAT_I8B32 || format == V_FORMAT_I4B32;
-}
+static bool is_wide(const v_op_record *op) { return op->uints[V_LINEAR_ACTIVATION_BITS] == 16; }
 
 uint64_t v_linear_scratch(const v_program *p, const v_op_record *op) {
   const v_tensor_record *w = &p->tensors[op->tensors[V_LINEAR_WEIGHT]];
   const uint64_t k = w->shape[1], blocks = v_ceil_div(w->shape[1], V_BLOCK);
   const uint64_t results = PANEL_ROWS * CHUNK_COLUMNS * sizeof(float);
-  if (is_block_format((v_format)w->format)) {
+  if (v_is_block_format((v_format)w->format)) {
     return results + blocks * (sizeof(v_block_scales) +
-                               PANEL_ROWS / V_TILE_ROWS * sizeof(v_activation_block));
+                               PANEL_ROWS / v_tile_rows(is_wide(op)) * sizeof(v_activation_block));
   }
   return results + k * sizeof(float) * (PANEL_ROWS + V_PANEL);
 }
 
 static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) {
   v_linear_scratch_parts s = {0};
+  s.wide = is_wide(t->op);
   s.results = (float *)(void *)t->scratch;
   float *rest = s.results + PANEL_ROWS * CHUNK_COLUMNS;
-  if (is_block_format(w->format)) {
+  if (v_is_block_format(w->format)) {
     s.scales = (v_block_scales *)(void *)rest;
     s.blocks = (v_activation_block *)(void *)(s.scales + v_ceil_div(w->cols, V_BLOCK));
   } else {
@@ -56,10 +57,11 @@ static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, con
                          size_t x_stride, uint32_t rows) {
   const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
   for (uint32_t r = 0; r < rows; r++, x += x_stride) {
-    const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
-    if (is_block_format(w->format)) {
-      v_quantize_row(s->blocks + tile * blocks, lane, x, w->cols);
+    if (v_is_block_format(w->format)) {
+      const uint32_t step = v_tile_rows(s->wide);
+      v_quantize_row(s->blocks + r / step * blocks, r % step, x, w->cols, s->wide);
     } else {
+      const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
       float *to = s->rows + (size_t)tile * w->cols * V_TILE_ROWS + lane;
       for (uint32_t i = 0; i < w->cols; i++) to[i * V_TILE_ROWS] = x[i];
     }
@@ -71,7 +73,7 @@ static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, con
 static uint32_t tile_columns(const v_task *t) {
   const uint32_t width = v_width(t, t->op->out);
   const uint32_t panels = v_ceil_div(v_out_rows(t), PANEL_ROWS);
-  if (t->ranks == 1 || panels >= 4 * t->ranks) return width;
+  if (t->ranks == 1 || panels >= 4 * t->ranks || panels == 0) return width;
   const uint32_t parts = v_ceil_div(4 * t->ranks, panels);
   return v_ceil_div(v_ceil_div(width, parts), CHUNK_COLUMNS) * CHUNK_COLUMNS;
 }
@@ -81,33 +83,27 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
-/* The next four rows. */
-static void next_tile(v_tile_out *to) {
-  to->out += V_TILE_ROWS * to->stride;
-  if (to->residual) to->residual += V_TILE_ROWS * to->stride;
+/* The next `rows` rows. */
+static void next_tile(v_tile_out *to, uint32_t rows) {
+  to->out += rows * to->stride;
+  if (to->residual) to->residual += rows * to->stride;
 }
 
-static void panel_i8b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, v_tile_out to) {
-  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
-  const v_block_i8 *weights = (const v_block_i8 *)(const void *)panel;
-  v_widen_scales_i8(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
-    v_linear_i8b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       &to);
+/* One panel of 8 columns for all rows of the row panel: its scales are widened once. */
+#define DEFINE_PANEL(format, block_type)                                                          \
+  static void panel_##format##b32(const v_linear_scratch_parts *s, const v_weight *w,             \
+                                  const uint8_t *panel, uint32_t rows, v_tile_out to) {           \
+    const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK), step = v_tile_rows(s->wide);            \
+    const block_type *weights = (const block_type *)(const void *)panel;                          \
+    v_widen_scales_##format(s->scales, weights, blocks);                                          \
+    for (uint32_t r = 0; r < rows; r += step, next_tile(&to, step)) {                             \
+      v_linear_##format##b32_4x8(s->blocks + r / step * blocks, v_min_u32(step, rows - r),        \
+                                 s->wide, weights, s->scales, blocks, &to);                       \
+    }                                                                                             \
   }
-}
-
-static void panel_i4b32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
-                        uint32_t rows, v_tile_out to) {
-  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
-  const v_block_i4 *weights = (const v_block_i4 *)(const void *)panel;
-  v_widen_scales_i4(s->scales, weights, blocks);
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
-    v_linear_i4b32_4x8(s->blocks + r / V_TILE_ROWS * blocks, rows - r, weights, s->scales, blocks,
-                       &to);
-  }
-}
+DEFINE_PANEL(i8, v_block_i8)
+DEFINE_PANEL(i4, v_block_i4)
+DEFINE_PANEL(s8, v_block_s8)
 
 static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
                       uint32_t rows, v_tile_out to) {
@@ -118,70 +114,141 @@ static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const 
     }
     weights = s->widened;
   }
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to)) {
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to, V_TILE_ROWS)) {
     v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, &to);
   }
 }
 
-/* The product of the row panel and the 8 columns from `column` on. */
-static void multiply_panel(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
-                           uint32_t column, v_tile_out to) {
-  const uint8_t *panel = w->data + column / V_PANEL * w->panel_bytes;
-  switch (w->format) {
-    case V_FORMAT_I8B32: panel_i8b32(s, w, panel, rows, to); break;
-    case V_FORMAT_I4B32: panel_i4b32(s, w, panel, rows, to); break;
-    default: panel_f32(s, w, panel, rows, to);
-  }
-}
-
-/* What becomes of a row panel's products. */
+/* A run of columns of one row panel, and what becomes of its products. */
 typedef struct {
+  const v_weight *w;
+  const v_linear_scratch_parts *s;
+  uint32_t rows, width;
+  uint32_t first, end; /* columns */
   v_activation activation;
-  uint32_t width;
   const float *bias;     /* [width] or NULL */
   const float *residual; /* the row panel's first row, or NULL */
   float *out;            /* the same */
-} v_linear_output;
+} v_linear_tile;
 
-/* Columns first .. first + columns - 1 of the row panel, a multiple of 8 without an
- * activation: straight to out. */
-static void write_columns(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
-                          const v_linear_output *o, uint32_t first, uint32_t columns) {
+/* The product of the row panel and the 8 columns from `column` on. */
+static void multiply_panel(const v_linear_tile *k, uint32_t column, v_tile_out to) {
+  const uint8_t *panel = k->w->data + column / V_PANEL * k->w->panel_bytes;
+  switch (k->w->format) {
+    case V_FORMAT_I8B32: panel_i8b32(k->s, k->w, panel, k->rows, to); break;
+    case V_FORMAT_I4B32: panel_i4b32(k->s, k->w, panel, k->rows, to); break;
+    case V_FORMAT_S8B32: panel_s8b32(k->s, k->w, panel, k->rows, to); break;
+    default: panel_f32(k->s, k->w, panel, k->rows, to);
+  }
+}
+
+/* Takes `columns` columns from `first` on from a buffer to out: activation and residual.
+ * bias: of the first column, where the buffer is still without it, or NULL. */
+static void finish(const v_linear_tile *k, float *results, uint32_t first, uint32_t columns,
+                   const float *bias) {
+  for (uint32_t r = 0; r < k->rows; r++) {
+    float *x = results + r * CHUNK_COLUMNS;
+    const size_t at = (size_t)r * k->width + first;
+    if (bias) {
+      V_FOR_COLUMNS(i, lanes, columns) {
+        v_store(x + i, v_add(v_load(x + i), v_at(bias + i, lanes)));
+      }
+    }
+    if (!k->residual) {
+      v_activate(k->activation, x, k->out + at, columns);
+      continue;
+    }
+    if (k->activation != V_ACTIVATION_NONE) v_activate(k->activation, x, x, columns);
+    V_FOR_COLUMNS(i, lanes, columns) {
+      v_put(k->out + at + i, v_add(v_load(x + i), v_at(k->residual + at + i, lanes)), lanes);
+    }
+  }
+}
+
+/* Whole panels without an activation: straight to out. */
+static void write_columns(const v_linear_tile *k, uint32_t first, uint32_t columns) {
   for (uint32_t c = first; c < first + columns; c += V_PANEL) {
-    const v_tile_out to = {.out = o->out + c,
-                           .residual = o->residual ? o->residual + c : NULL,
-                           .stride = o->width,
-                           .bias = o->bias ? o->bias + c : NULL};
-    multiply_panel(s, w, rows, c, to);
+    const v_tile_out to = {.out = k->out + c,
+                           .residual = k->residual ? k->residual + c : NULL,
+                           .stride = k->width,
+                           .bias = k->bias ? k->bias + c : NULL};
+    multiply_panel(k, c, to);
   }
 }
 
 /* Up to 64 columns by way of the buffer. */
-static void buffer_columns(const v_linear_scratch_parts *s, const v_weight *w, uint32_t rows,
-                           const v_linear_output *o, uint32_t first, uint32_t columns) {
+static void buffer_columns(const v_linear_tile *k, uint32_t first, uint32_t columns) {
   float bias[CHUNK_COLUMNS];
-  if (o->bias) {
-    v_copy_floats(bias, o->bias + first, columns);
+  if (k->bias) {
+    v_copy_floats(bias, k->bias + first, columns);
     v_zero_floats(bias + columns, (uint32_t)v_round_up(columns, V_PANEL) - columns);
   }
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
-    const v_tile_out to = {.out = s->results + c,
-                           .stride = CHUNK_COLUMNS,
-                           .bias = o->bias ? bias + c : NULL};
-    multiply_panel(s, w, rows, first + c, to);
+    const v_tile_out to = {
+        .out = k->s->results + c, .stride = CHUNK_COLUMNS, .bias = k->bias ? bias + c : NULL};
+    multiply_panel(k, first + c, to);
   }
-  for (uint32_t r = 0; r < rows; r++) {
-    float *x = s->results + r * CHUNK_COLUMNS;
-    const size_t at = (size_t)r * o->width + first;
-    if (!o->residual) {
-      v_activate(o->activation, x, o->out + at, columns);
-      continue;
+  finish(k, k->s->results, first, columns, NULL);
+}
+
+static void run_many(const v_linear_tile *k) {
+  uint32_t c = k->first;
+  if (k->activation == V_ACTIVATION_NONE) {
+    const uint32_t whole = (k->end - c) / V_PANEL * V_PANEL;
+    write_columns(k, c, whole);
+    c += whole;
+  }
+  for (; c < k->end; c += CHUNK_COLUMNS) {
+    buffer_columns(k, c, v_min_u32(CHUNK_COLUMNS, k->end - c));
+  }
+}
+
+static void few_rows(const v_linear_tile *k, uint32_t panel, uint32_t apart, uint32_t panels,
+                     float *out) {
+  const v_linear_scratch_parts *s = k->s;
+  const uint8_t *data = k->w->data + panel * k->w->panel_bytes;
+  const size_t bytes = (size_t)(apart * k->w->panel_bytes);
+  const size_t stride = (size_t)k->rows * CHUNK_COLUMNS;
+  const uint32_t blocks = v_ceil_div(k->w->cols, V_BLOCK);
+  switch (k->w->format) {
+    case V_FORMAT_I8B32:
+      v_linear_i8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+      break;
+    case V_FORMAT_I4B32:
+      v_linear_i4b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+      break;
+    default:
+      v_linear_s8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
+                         CHUNK_COLUMNS, stride);
+  }
+}
+
+/* `count` panels from number `from` on in each of `streams` streams, which are `apart`
+ * panels from each other: 64 columns of each at a time. */
+static void run_streams(const v_linear_tile *k, uint32_t from, uint32_t count, uint32_t streams,
+                        uint32_t apart) {
+  const uint32_t most = CHUNK_COLUMNS / V_PANEL;
+  for (uint32_t p = 0; p < count; p += most) {
+    const uint32_t n = v_min_u32(most, count - p);
+    for (uint32_t i = 0; i < n; i++) {
+      few_rows(k, from + p + i, apart, streams, k->s->results + i * V_PANEL);
     }
-    v_activate(o->activation, x, x, columns);
-    V_FOR_COLUMNS(i, lanes, columns) {
-      v_put(o->out + at + i, v_add(v_load(x + i), v_at(o->residual + at + i, lanes)), lanes);
+    for (uint32_t j = 0; j < streams; j++) {
+      const uint32_t first = (from + p + j * apart) * V_PANEL;
+      finish(k, k->s->results + (size_t)j * k->rows * CHUNK_COLUMNS, first,
+             v_min_u32(n * V_PANEL, k->end - first), k->bias ? k->bias + first : NULL);
     }
   }
+}
+
+static void run_few(const v_linear_tile *k) {
+  const uint32_t from = k->first / V_PANEL, panels = v_ceil_div(k->end - k->first, V_PANEL);
+  const uint32_t streams = v_few_panels(k->w->format, k->rows, k->s->wide);
+  const uint32_t each = panels / streams, rest = panels % streams;
+  run_streams(k, from, each, streams, each);
+  run_streams(k, from + each * streams, rest, 1, 0);
 }
 
 void v_linear_run(v_task *t, uint32_t tile) {
@@ -189,31 +256,30 @@ void v_linear_run(v_task *t, uint32_t tile) {
   const v_weight *w = v_tensor(t, V_LINEAR_WEIGHT);
   const v_linear_scratch_parts s = scratch_parts(t, w);
   const uint32_t width = v_width(t, op->out), run = tile_columns(t);
-  const uint32_t runs = v_ceil_div(width, run), panel = tile / runs;
+  const uint32_t runs = v_ceil_div(width, run), panel = tile / runs, first = tile % runs * run;
   const uint32_t row0 = panel * PANEL_ROWS;
-  const uint32_t rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0);
+  const size_t out_at = (size_t)row0 * width;
+  const v_linear_tile k = {
+      .w = w,
+      .s = &s,
+      .rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0),
+      .width = width,
+      .first = first,
+      .end = v_min_u32(first + run, width),
+      .activation = (v_activation)op->uints[V_LINEAR_ACTIVATION],
+      .bias = v_vector(t, V_LINEAR_BIAS),
+      .residual = op->ins[V_LINEAR_RESIDUAL] >= 0 ? v_in(t, V_LINEAR_RESIDUAL) + out_at : NULL,
+      .out = v_slot(t, op->out) + out_at,
+  };
   const size_t x_stride = v_width(t, op->ins[V_LINEAR_X]);
   const float *x = v_in(t, V_LINEAR_X) + row0 * x_stride + op->uints[V_LINEAR_X_OFFSET];
   if (t->prepared != panel + 1) {
-    prepare_rows(&s, w, x, x_stride, rows);
+    prepare_rows(&s, w, x, x_stride, k.rows);
     t->prepared = panel + 1;
   }
-  const size_t at = (size_t)row0 * width;
-  const v_linear_output o = {
-      .activation = (v_activation)op->uints[V_LINEAR_ACTIVATION],
-      .width = width,
-      .bias = v_vector(t, V_LINEAR_BIAS),
-      .residual = op->ins[V_LINEAR_RESIDUAL] >= 0 ? v_in(t, V_LINEAR_RESIDUAL) + at : NULL,
-      .out = v_slot(t, op->out) + at,
-  };
-  const uint32_t end = v_min_u32((tile % runs + 1) * run, width);
-  uint32_t c = tile % runs * run;
-  if (o.activation == V_ACTIVATION_NONE) {
-    const uint32_t whole = (end - c) / V_PANEL * V_PANEL;
-    write_columns(&s, w, rows, &o, c, whole);
-    c += whole;
-  }
-  for (; c < end; c += CHUNK_COLUMNS) {
-    buffer_columns(&s, w, rows, &o, c, v_min_u32(CHUNK_COLUMNS, end - c));
+  if (v_is_block_format(w->format) && k.rows <= v_tile_rows(s.wide)) {
+    run_few(&k);
+  } else {
+    run_many(&k);
   }
 }

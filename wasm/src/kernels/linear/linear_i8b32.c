@@ -1,5 +1,5 @@
-/* linear_i8b32_4x8: 7-bit weights, 8-bit activations, blocks of 32. */
-#include "kernels/linear/block_dot.h"
+/* linear_i8b32_4x8: 7-bit weights, blocks of 32. */
+#include "kernels/linear/few_rows.h"
 
 #define GROUP_BYTES (V_PANEL * V_GROUP)
 
@@ -11,32 +11,45 @@ V_INLINE v_columns load_group(const uint8_t *p) {
 #endif
 }
 
-V_INLINE void tile(const uint32_t rows, const v_activation_block *x, const v_block_i8 *w,
-                   const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {
-  v_columns sum[V_TILE_ROWS];
-  V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();
-  for (; blocks > 0; blocks--, x++, w++, scales++) {
-    v_columns dot[V_TILE_ROWS];
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) dot[r] = v_start_dot();
-    const v_activation_group *a = x->codes;
-    const uint8_t *c = w->codes;
-    V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++, c += GROUP_BYTES) {
-      V_BASE(a);
-      V_BASE(c);
-      const v_columns codes = load_group(c);
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) v_dot_group(&dot[r], (*a)[r], codes);
-    }
-    V_BASE(x);
-    V_BASE(scales);
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) v_add_block(&sum[r], dot[r], scales, x, r);
+V_INLINE void dot_block(const uint32_t lanes, v_columns *dot, const v_activation_block *x,
+                        const v_block_i8 *w) {
+  const v_activation_group *a = x->codes;
+  const uint8_t *c = w->codes;
+  V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++, c += GROUP_BYTES) {
+    V_BASE(a);
+    V_BASE(c);
+    const v_columns codes = load_group(c);
+    V_UNROLL for (uint32_t l = 0; l < lanes; l++) v_dot_group(&dot[l], (*a)[l], codes);
   }
-  v_finish_rows(rows, sum, to);
 }
 
-void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i8 *panel,
-                        const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {
-  V_DISPATCH_ROWS(tile, rows, x, panel, scales, blocks, to)
+V_DEFINE_TILE(v_linear_i8b32_4x8, v_block_i8, dot_block, v_add_block)
+
+V_INLINE void dot_panels(const uint32_t lanes, const uint32_t panels, v_columns *dot,
+                         const v_activation_block *x, const v_block_i8 *const *w) {
+  const v_activation_group *a = x->codes;
+  const uint8_t *c[V_MAX_PANELS];
+  V_UNROLL for (uint32_t p = 0; p < panels; p++) c[p] = w[p]->codes;
+  V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++) {
+    V_BASE(a);
+    V_UNROLL for (uint32_t p = 0; p < panels; p++) {
+      V_BASE(c[p]);
+      const v_columns codes = load_group(c[p]);
+      V_UNROLL for (uint32_t l = 0; l < lanes; l++) {
+        v_dot_group(&dot[l * panels + p], (*a)[l], codes);
+      }
+      c[p] += GROUP_BYTES;
+    }
+  }
 }
+
+V_INLINE void add_panel(v_columns *sum, v_columns dot, const v_block_i8 *w,
+                        const v_activation_block *x, uint32_t row) {
+  v_add_scaled(sum, dot, v_widen_columns(w->scale), x, row);
+  v_add_min(sum, v_widen_columns(w->min), x, row);
+}
+
+V_DEFINE_FEW_ROWS(v_linear_i8b32_few, v_block_i8, 4, dot_panels, add_panel)
 
 void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++) v_widen_scales(to + b, panel[b].scale, panel[b].min);

@@ -1,28 +1,36 @@
-/* Activations as the micro-kernels read them: four rows side by side, block by block, so
- * that a tile follows one pointer. Signed 8-bit codes with one scale per row and block. */
+/* Activations as the micro-kernels read them: four lanes side by side, block by block, so
+ * that a tile follows one pointer. Signed codes of 8 or 16 bits with one scale per row and
+ * block. A lane is a row; only in the relaxed build, whose dot product eats bytes, a row
+ * with 16-bit codes takes two: `code = 256 * high + low`, low in -128 .. 127. */
 #ifndef VOLERY_QUANTIZE_H
 #define VOLERY_QUANTIZE_H
 #include "kernels/linear/layout.h"
 
-#define V_TILE_ROWS 4
+#define V_LANES 4
+#define V_TILE_ROWS V_LANES
 
 #ifdef __wasm_relaxed_simd__
 typedef int8_t v_activation_code;
+#define V_WIDE_LANES 2 /* of a row with 16-bit codes */
 #else
 typedef int16_t v_activation_code; /* what i32x4.dot_i16x8 eats */
+#define V_WIDE_LANES 1
 #endif
 
-/* One group of k of the four rows: 16 bytes. */
-typedef v_activation_code v_activation_group[V_TILE_ROWS][V_GROUP];
+/* Rows in a tile. */
+V_INLINE uint32_t v_tile_rows(bool wide) { return wide ? V_LANES / V_WIDE_LANES : V_LANES; }
 
-/* x = code * scale; sum = scale * (sum of the block's codes). */
+/* One group of k of the four lanes: 16 bytes. */
+typedef v_activation_code v_activation_group[V_LANES][V_GROUP];
+
+/* x = code * scale; sum = scale * (sum of the block's codes); by row. */
 typedef struct {
   v_activation_group codes[V_BLOCK / V_GROUP];
-  float scale[V_TILE_ROWS], sum[V_TILE_ROWS];
+  float scale[V_LANES], sum[V_LANES];
 } v_activation_block;
 
-/* Quantizes k floats into row `row` (0..3) of a tile of ceil(k / 32) blocks; what a last,
- * partial block lacks counts as 0. */
-void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k);
+/* Quantizes k floats into row `row` of a tile of ceil(k / 32) blocks, to 8-bit codes or, as
+ * `wide`, to 16; what a last, partial block lacks counts as 0. */
+void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k, bool wide);
 
 #endif

@@ -20,13 +20,36 @@ typedef struct {
 
 void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks);
 void v_widen_scales_i4(v_block_scales *to, const v_block_i4 *panel, uint32_t blocks);
+void v_widen_scales_s8(v_block_scales *to, const v_block_s8 *panel, uint32_t blocks);
 
-void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i8 *panel,
-                        const v_block_scales *scales, uint32_t blocks,
+/* `wide`: x has 16-bit codes, and at most v_tile_rows(true) rows. */
+void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
+                        const v_block_i8 *panel, const v_block_scales *scales, uint32_t blocks,
                         const v_tile_out *to);
-void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i4 *panel,
-                        const v_block_scales *scales, uint32_t blocks,
+void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
+                        const v_block_i4 *panel, const v_block_scales *scales, uint32_t blocks,
                         const v_tile_out *to);
+void v_linear_s8b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
+                        const v_block_s8 *panel, const v_block_scales *scales, uint32_t blocks,
+                        const v_tile_out *to);
+
+/* How many panels the kernels for few rows take at once. */
+V_INLINE uint32_t v_few_panels(v_format format, uint32_t rows, bool wide) {
+  const uint32_t lanes = wide ? rows * V_WIDE_LANES : rows;
+  const uint32_t most = format == V_FORMAT_S8B32 ? 2 : 4;
+  return lanes <= 2 && lanes < most ? most / lanes : 1;
+}
+
+/* All rows, few enough for one tile, by `panels` panels (v_few_panels, or 1), panel_bytes
+ * apart, to out[row * row_stride + panel * panel_stride + column]. */
+#define V_DECLARE_FEW_ROWS(name)                                                                  \
+  void name(const v_activation_block *x, uint32_t rows, bool wide, const uint8_t *panel,          \
+            size_t panel_bytes, uint32_t panels, uint32_t blocks, float *out,                     \
+            size_t row_stride, size_t panel_stride)
+V_DECLARE_FEW_ROWS(v_linear_i8b32_few);
+V_DECLARE_FEW_ROWS(v_linear_i4b32_few);
+V_DECLARE_FEW_ROWS(v_linear_s8b32_few);
+
 /* x: [k][4], rows side by side; panel: [k][8]. */
 void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k,
                       const v_tile_out *to);

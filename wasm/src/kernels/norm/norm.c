@@ -1,4 +1,5 @@
-/* s = x + residual; out = norm(s) * gamma + beta, over groups of columns. */
+/* s = x + residual; out = norm(s) * gamma + beta, over groups of columns; or only of some
+ * columns, in place. */
 #include "kernels/kernels.h"
 #include "math/exponential.h"
 
@@ -44,10 +45,11 @@ static void normalize_group(const float *s, float *out, uint32_t n, v_norm_mode 
 void v_norm_run(v_task *t, uint32_t tile) {
   const v_op_record *op = t->op;
   const uint32_t width = v_width(t, op->out);
-  const uint32_t group = op->uints[V_NORM_GROUP] ? op->uints[V_NORM_GROUP] : width;
+  const uint32_t columns = op->uints[V_NORM_COLUMNS] ? op->uints[V_NORM_COLUMNS] : width;
+  const uint32_t group = op->uints[V_NORM_GROUP] ? op->uints[V_NORM_GROUP] : columns;
   const float *gamma = v_vector(t, V_NORM_GAMMA), *beta = v_vector(t, V_NORM_BETA);
   for (uint32_t r = tile * V_ROWS_PER_TILE; r < v_tile_end(t, tile); r++) {
-    const size_t at = (size_t)r * width;
+    const size_t at = (size_t)r * width + op->uints[V_NORM_OFFSET];
     const float *s = v_in(t, V_NORM_X) + at;
     float *out = v_slot(t, op->out) + at;
     if (op->ins[V_NORM_RESIDUAL] >= 0 || op->out2 >= 0) {
@@ -61,7 +63,7 @@ void v_norm_run(v_task *t, uint32_t tile) {
       }
       s = sum;
     }
-    for (uint32_t g = 0; g < width; g += group) {
+    for (uint32_t g = 0; g < columns; g += group) {
       normalize_group(s + g, out + g, group, (v_norm_mode)op->uints[V_NORM_MODE],
                       op->floats[V_NORM_EPS], gamma, beta);
     }

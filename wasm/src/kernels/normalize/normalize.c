@@ -25,7 +25,7 @@ void v_normalize_run(v_task *t, uint32_t tile) {
 
 uint32_t v_finite_tiles(const v_task *t) { return v_ceil_div(t->num_seqs, SEQS_PER_TILE); }
 
-static bool all_finite(const float *x, size_t n) {
+bool v_all_finite(const float *x, size_t n) {
   const v128_t exponent = wasm_i32x4_const_splat(0x7f800000);
   v128_t bad = wasm_i32x4_const_splat(0);
   size_t i = 0;
@@ -45,6 +45,6 @@ void v_finite_run(v_task *t, uint32_t tile) {
   for (uint32_t s = tile * SEQS_PER_TILE; s < end; s++) {
     const v_seq *seq = &t->ws->seqs[s];
     const size_t first = tokens ? seq->first_token : s, rows = tokens ? seq->num_tokens : 1;
-    t->ws->status[s] = !all_finite(v_slot(t, slot) + first * width, rows * width);
+    t->ws->status[s] = !v_all_finite(v_slot(t, slot) + first * width, rows * width);
   }
 }

@@ -1,0 +1,326 @@
+"""Fills one decoder step: a token for every running stream, then prompts from what is left.
+
+Continuous batching (Yu et al., "Orca", OSDI 2022) with chunked prefill (Agrawal et al.,
+"Sarathi-Serve", OSDI 2024): the time between two tokens of a stream is bounded by the
+TPOT target, so a step's prompt tokens are what the cost model says still fits into it.
+Several prompts share that budget, shortest first, so none waits for a long one and the
+long one always gets its share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from runtime_py.batching.admission import Admission
+from runtime_py.batching.config import SchedulerConfig
+from runtime_py.batching.cost_model import CostLine
+from runtime_py.batching.decoder_entry import Entrance
+from runtime_py.batching.generation import Sample
+from runtime_py.batching.queue import RequestQueue
+from runtime_py.batching.residents import Residents
+from runtime_py.batching.types import MAX_NS, NS_PER_MS, BoundBy, StepShape, TrafficClass
+
+_BULK_PART = 8  # bulk prompts get this part of a budget that they share with latency ones
+_GROWTH = 4.0  # a step among streams has at most so many times the tokens of the largest yet
+_FIRST_TOKENS = 32  # ... or this many
+
+
+class DecoderBatch(NamedTuple):
+    """The members of a step, in row order, with how many tokens each.
+
+    Attributes:
+        copies: (source, target) blocks.
+        is_retry: it holds one sequence of a failed step.
+    """
+
+    members: list[tuple[Sample, int]]
+    copies: list[tuple[int, int]]
+    shape: StepShape
+    bound: BoundBy
+    is_retry: bool
+
+
+class _Fill:
+    """A step while it grows."""
+
+    def __init__(self, line: CostLine) -> None:
+        self.members: list[tuple[Sample, int]] = []
+        self.copies: list[tuple[int, int]] = []
+        self.num_tokens = 0
+        self.pairs = 0
+        self.kv_tokens = 0
+        self.bound = BoundBy.ALL
+        self.preempted = False
+        self._line = line
+
+    @property
+    def ns(self) -> float:
+        """What it is predicted to take."""
+        line = self._line
+        ns = line.fixed + line.seq * len(self.members) + line.token * self.num_tokens
+        return ns + line.pair * self.pairs + line.kv * self.kv_tokens
+
+    def add(self, sample: Sample, num_tokens: int) -> None:
+        context = sample.kv.computed + num_tokens
+        self.members.append((sample, num_tokens))
+        self.num_tokens += num_tokens
+        self.pairs += num_tokens * context
+        self.kv_tokens += context
+
+
+class DecoderBatcher:
+    """Builds the next step of one lane; takes what starts out of the queue.
+
+    Attributes:
+        proven_tokens, proven_ns: the largest step that the device has run, and its time.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        admission: Admission,
+        residents: Residents,
+        queue: RequestQueue,
+    ) -> None:
+        self.proven_tokens = 0
+        self.proven_ns = 0
+        self._admission = admission
+        self._residents = residents
+        self._kv = residents.kv
+        self._entrance = Entrance(config, admission, residents, queue)
+        self._target_ns = float(config.tpot_target_ms * NS_PER_MS)
+        self._floor_ns = self._target_ns * config.prefill_share_percent / 100
+        self._max_partial = config.max_partial_prefills
+        self._max_preemptions = config.max_preemptions
+        self._retried_last = False
+
+    def learn(self, shape: StepShape, device_ns: int) -> None:
+        """A step of this shape ran; see `_budget`."""
+        if shape.num_tokens >= self.proven_tokens and device_ns > 0:
+            self.proven_tokens, self.proven_ns = shape.num_tokens, device_ns
+
+    def fill(self, line: CostLine, threads: int, now_ns: int) -> DecoderBatch:
+        """Choose the members of the next step; there is work, and no step is in flight.
+
+        Args:
+            line: the cost model at this step's thread count.
+            threads: that count.
+            now_ns: the present.
+        """
+        fill = _Fill(line)
+        retry = self._retry(fill)
+        if not retry:
+            if self._entrance.make_room():
+                fill.preempted, fill.bound = True, BoundBy.MEMORY
+            decodes: list[Sample] = []
+            prompts: list[Sample] = []
+            for sample in self._residents.running:
+                kv = sample.kv
+                if sample.suspect:
+                    continue
+                if len(kv.tokens) - kv.computed == 1 and sample.request.forked:
+                    decodes.append(sample)
+                else:
+                    prompts.append(sample)
+            if decodes:
+                self._decode(fill, decodes)
+            if prompts or self._entrance.waiting:
+                self._prefill(fill, [s for s in prompts if s.resident], now_ns)
+            if not fill.members:
+                retry = self._force(fill)
+        shape = StepShape(len(fill.members), fill.num_tokens, fill.pairs, fill.kv_tokens, threads)
+        bound = BoundBy.RETRY if retry else fill.bound
+        return DecoderBatch(fill.members, fill.copies, shape, bound, retry)
+
+    # --- failed steps
+
+    def _retry(self, fill: _Fill) -> bool:
+        """Run a sequence of a failed step alone; every other step is for the rest."""
+        running = self._residents.running
+        suspect = next((s for s in running if s.suspect), None)
+        others = self._retried_last and any(not s.suspect for s in running)
+        if suspect is None or (others and not fill.preempted):
+            self._retried_last = False
+            return False
+        self._retried_last = True
+        count = min(suspect.suspect, suspect.left, self._admission.max_tokens)
+        self._insist(fill, suspect, count, self._by_worth(first=suspect))
+        return True
+
+    def _force(self, fill: _Fill) -> bool:
+        """Nobody found memory: the worthiest gets what it needs; whether it is a suspect."""
+        worth = self._by_worth()
+        sample = worth[0]
+        goal = sample.left if sample.request.forked else sample.left - 1
+        count = min(sample.suspect or goal, goal, self._kv.block_size)
+        self._insist(fill, sample, count, worth)
+        return sample.suspect > 0
+
+    # --- streams
+
+    def _decode(self, fill: _Fill, decodes: list[Sample]) -> None:
+        """A token for every stream."""
+        if len(decodes) > self._admission.max_tokens:
+            decodes.sort(key=lambda s: (s.last_step, s.key))
+            del decodes[self._admission.max_tokens :]
+            fill.bound = BoundBy.TOKENS
+        kv = self._kv
+        if kv.free_blocks < len(decodes):
+            self._decode_in_need(fill, len(decodes))
+            return
+        pairs = 0
+        for sample in decodes:
+            seq = sample.kv
+            if not kv.has_slot(seq):
+                reservation = kv.reserve(sample.seq_id, 1)
+                assert reservation is not None  # one block each is free
+                fill.copies += reservation.copies
+            fill.members.append((sample, 1))
+            pairs += seq.computed + 1
+        fill.num_tokens += len(decodes)
+        fill.pairs += pairs
+        fill.kv_tokens += pairs
+
+    def _decode_in_need(self, fill: _Fill, most: int) -> None:
+        """Memory may run out: the worthiest first, at the cost of the least worthy."""
+        worth = self._by_worth()
+        i = 0
+        while i < len(worth) and len(fill.members) < most:
+            sample = worth[i]
+            if sample.request.forked and sample.left == 1 and not sample.suspect:
+                self._insist(fill, sample, 1, worth)
+            i += 1
+
+    def _by_worth(self, first: Sample | None = None) -> list[Sample]:
+        """Residents, the next victim last: lowest class, then least to recompute.
+
+        Those that were preempted often enough come first whatever their class, and
+        before them the one that must run.
+        """
+        limit = self._max_preemptions
+        return sorted(
+            self._residents.running,
+            key=lambda s: (
+                s is not first,
+                s.preemptions < limit,
+                s.request.traffic,
+                -s.kv.computed,
+                s.key,
+            ),
+        )
+
+    def _insist(self, fill: _Fill, sample: Sample, count: int, worth: list[Sample]) -> None:
+        """Place a sample, preempting those of less worth if need be.
+
+        Who was preempted often enough is spared, unless nothing could run otherwise: the
+        worthiest always runs, so everything ends. Whoever finds no memory and no victim
+        stands still for this step and keeps its blocks.
+        """
+        while not self._place(fill, sample, count):
+            fill.bound = BoundBy.MEMORY
+            victim = worth[-1]
+            if victim is sample or (fill.members and victim.preemptions >= self._max_preemptions):
+                return
+            worth.pop()
+            self._residents.preempt(victim)
+            fill.preempted = True
+
+    def _place(self, fill: _Fill, sample: Sample, count: int) -> bool:
+        reservation = self._kv.reserve(sample.seq_id, count)
+        if reservation is None:
+            return False
+        fill.copies += reservation.copies
+        fill.add(sample, count)
+        return True
+
+    # --- prompts
+
+    def _prefill(self, fill: _Fill, prompts: list[Sample], now_ns: int) -> None:
+        """Let newcomers in, and share the rest of the budget among the prompts."""
+        streams = len(fill.members)
+        budget = self._budget(fill, prompts)
+        if not fill.preempted or not (fill.members or prompts):
+            prompts = self._admit(fill, prompts, budget, streams, now_ns)
+        latency = [s for s in prompts if s.request.traffic is TrafficClass.LATENCY]
+        bulk = [s for s in prompts if s.request.traffic is not TrafficClass.LATENCY]
+        kept = max(budget // _BULK_PART, 1) if latency and bulk and budget > 1 else 0
+        left = kept + self._share(fill, latency, budget - kept)
+        self._share(fill, bulk, left)
+
+    def _admit(
+        self, fill: _Fill, prompts: list[Sample], budget: int, streams: int, now_ns: int
+    ) -> list[Sample]:
+        """The prompts with the newcomers: whole ones, and partial ones up to a number."""
+        partial = len(prompts)
+        share = budget // (partial + 1)
+        unclaimed = budget - sum([min(s.left, share) for s in prompts])
+        prompts = list(prompts)
+        busy = len(fill.members) > 0 and fill.ns > self._target_ns
+        while unclaimed > 0:
+            before = len(self._residents.running)
+            longest = unclaimed if partial >= self._max_partial else MAX_NS
+            bound = self._entrance.admit(longest, busy, now_ns)
+            if bound is not BoundBy.ALL:
+                fill.bound = bound
+                break
+            new = self._residents.running[before:]
+            if not new:
+                break
+            prompts += new
+            left = sum([s.left for s in new])
+            partial += left > unclaimed
+            unclaimed -= left
+        self._entrance.note(now_ns)
+        if fill.bound is BoundBy.ALL and self._entrance.waiting:
+            fill.bound = BoundBy.TIME
+        return prompts
+
+    def _share(self, fill: _Fill, prompts: list[Sample], budget: int) -> int:
+        """Deal tokens out, shortest prompt first; returns what is left."""
+        prompts.sort(key=lambda s: (s.left, s.key))
+        for i, sample in enumerate(prompts):
+            if budget < 1:
+                fill.bound = BoundBy.TIME
+                break
+            goal = sample.left if sample.request.forked else sample.left - 1
+            count = min(goal, max(budget // (len(prompts) - i), 1))
+            budget -= self._prefill_one(fill, sample, count)
+            if count < goal and fill.bound is BoundBy.ALL:
+                fill.bound = BoundBy.TIME
+        return budget
+
+    def _prefill_one(self, fill: _Fill, sample: Sample, count: int) -> int:
+        """Place a chunk, as much of it as memory holds; returns its tokens."""
+        if self._place(fill, sample, count):
+            return count
+        fill.bound = BoundBy.MEMORY
+        seq, size = sample.kv, self._kv.block_size
+        room = (len(seq.blocks) + self._kv.free_blocks) * size - seq.computed
+        if 0 < room < count and self._place(fill, sample, room):
+            return room
+        return 0  # it waits: what runs will end and make room
+
+    def _budget(self, fill: _Fill, prompts: list[Sample]) -> int:
+        """Prompt tokens that the step may still take: at least 1 if it holds one more.
+
+        Among streams the budget grows with what the device has shown, because a cost model
+        that has not met long chunks yet may be wrong by any factor: a step longer than the
+        longest yet is taken to cost at most in proportion.
+        """
+        most = self._admission.max_tokens - len(fill.members)
+        if fill.members:
+            growth = min(self._target_ns / max(self.proven_ns, 1), _GROWTH)
+            proven = max(int(self.proven_tokens * max(growth, 1.0)), _FIRST_TOKENS)
+            most = min(most, max(proven - len(fill.members), 1))
+        context = max([s.kv.computed for s in prompts], default=0)
+        left_ns = max(self._target_ns - fill.ns, self._floor_ns)
+        line = fill._line
+        low, high = 1, most
+        while low < high:
+            m = (low + high + 1) // 2
+            end = context + m
+            if line.seq + line.token * m + line.pair * (m * end) + line.kv * end <= left_ns:
+                low = m
+            else:
+                high = m - 1
+        return min(low, most)

@@ -1,0 +1,117 @@
+"""What the end of a decoder's step means for the samples that were in it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from runtime_py.batching.decoder_lane import DecoderLane
+from runtime_py.batching.events import Decision, SampleFinished, StepCompleted, TokenEmitted
+from runtime_py.batching.generation import Generation, Sample
+from runtime_py.batching.scheduler import RunningDecoderStep
+from runtime_py.batching.types import FinishReason, StepOutcome
+from runtime_py.errors import InvalidInput
+
+
+class Finish(Protocol):
+    """Ends a request, with all of its samples."""
+
+    def __call__(
+        self,
+        request: Generation,
+        reason: FinishReason,
+        item: int = -1,
+        step_id: int = -1,
+        value: int = 0,
+    ) -> None: ...
+
+
+class DecoderResults:
+    """Turns completions into tokens and ends."""
+
+    def __init__(self, finish: Finish) -> None:
+        self._finish = finish
+
+    def take(
+        self, step: RunningDecoderStep, event: StepCompleted, now_ns: int, out: list[Decision]
+    ) -> None:
+        """A step ended, well or not.
+
+        Raises:
+            InvalidInput: the driver brings another number of tokens than were wanted.
+        """
+        lane = step.lane
+        lane.in_flight = False
+        lane.landed_ns = now_ns
+        if event.outcome is StepOutcome.OK and len(event.sampled) != step.num_wanted:
+            raise InvalidInput(
+                f"step {event.step_id} brought {len(event.sampled)} tokens, "
+                f"expected {step.num_wanted}"
+            )
+        for sample, _ in step.members:
+            lane.residents.landed(sample)
+        if event.outcome is StepOutcome.OK:
+            lane.batcher.learn(step.shape, event.device_ns)
+            self._tokens(lane, step, event, out)
+        elif event.outcome is StepOutcome.FAILED:
+            self._suspect(step, event.step_id)
+        elif event.outcome is StepOutcome.OUT_OF_MEMORY and step.shape.num_tokens == 1:
+            sample = step.members[0][0]
+            if sample.alive:
+                reason = FinishReason.OUT_OF_MEMORY
+                self._finish(sample.request, reason, sample.index, event.step_id)
+
+    def stop(
+        self, lane: DecoderLane, sample: Sample, reason: FinishReason, out: list[Decision]
+    ) -> None:
+        """End one sample, and its request with the last of them."""
+        request = sample.request
+        lane.residents.end(sample)
+        out.append(SampleFinished(request.request_id, sample.index, reason))
+        request.num_open -= 1
+        if not request.num_open:
+            self._finish(request, FinishReason.DONE)
+
+    def _tokens(
+        self, lane: DecoderLane, step: RunningDecoderStep, event: StepCompleted, out: list[Decision]
+    ) -> None:
+        residents, kv = lane.residents, lane.residents.kv
+        for row in event.non_finite:
+            sample = step.members[row][0]
+            if sample.alive:
+                residents.end(sample, trust=False)
+                reason = FinishReason.NON_FINITE
+                self._finish(sample.request, reason, sample.index, event.step_id)
+        sampled, step_id, max_context = event.sampled, event.step_id, lane.max_context
+        for (sample, count), row in zip(step.members, step.rows, strict=True):
+            if not sample.alive:
+                continue
+            sample.suspect = 0
+            if row < 0:
+                kv.computed(sample.seq_id, count)
+                residents.fork(sample)
+                continue
+            seq, token = sample.kv, sampled[row]
+            if count > 1:
+                kv.computed(sample.seq_id, count - 1)
+            kv.advance(seq, token)
+            sample.remaining -= 1
+            request = sample.request
+            position = len(seq.tokens) - 1
+            out.append(
+                TokenEmitted(request.request_id, sample.index, token, position, step_id, row)
+            )
+            if token in request.stop_ids:
+                self.stop(lane, sample, FinishReason.STOP, out)
+            elif sample.remaining <= 0 or position + 1 >= max_context:
+                self.stop(lane, sample, FinishReason.LENGTH, out)
+
+    def _suspect(self, step: RunningDecoderStep, step_id: int) -> None:
+        """Each sequence of a failed step runs once more, alone; then it is the culprit."""
+        for sample, count in step.members:
+            if not sample.alive:
+                continue
+            if step.is_retry:
+                step.lane.residents.end(sample, trust=False)
+                self._finish(sample.request, FinishReason.FAILED, sample.index, step_id)
+            else:
+                sample.suspect = count

@@ -1,0 +1,105 @@
+"""Carries a decoder's decisions out: block tables, sampling rows, tokens to their owners."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+from runtime_py.batching import (
+    DecoderStepScheduled,
+    SampleFinished,
+    SampleStopped,
+    TokenEmitted,
+)
+from runtime_py.engine.generate import GenerateRequest
+from runtime_py.engine.request import EncodeRequest
+from runtime_py.executors.base import SamplingRow, SeqRow, Step, StepResult
+
+
+class DecoderDriver:
+    """What the engine does for generations.
+
+    Args:
+        requests: the engine's requests by id; those that ended are gone.
+    """
+
+    def __init__(self, requests: Mapping[int, EncodeRequest | GenerateRequest]) -> None:
+        self._requests = requests
+
+    def step(
+        self, scheduled: DecoderStepScheduled, now_ns: int
+    ) -> tuple[Step, list[tuple[GenerateRequest, Exception]]]:
+        """The executor's step, and the requests whose mask hook failed, with its error.
+
+        Those run along without a mask; the caller ends them.
+        """
+        token_ids = array("i")
+        rows: list[SeqRow] = []
+        tables: list[array[int]] = []
+        wanted: list[int] = []
+        sampling: list[SamplingRow] = []
+        failed: list[tuple[GenerateRequest, Exception]] = []
+        first = 0
+        for request_id, index, context, count, is_wanted, kept, blocks in scheduled.seqs:
+            request = self._requests[request_id]
+            assert isinstance(request, GenerateRequest)
+            sample = request.samples[index]
+            table = sample.table
+            if blocks or kept < len(table):
+                # A new array: the last step's may still be read by the backend
+                table = sample.table = table[:kept]
+                table.extend(blocks)
+            rows.append(SeqRow(first, count, context))
+            tables.append(table)
+            end = context + count
+            length = len(request.prompt)
+            if count == 1 and context >= length:
+                token_ids.append(sample.tokens[context - length])
+            else:
+                token_ids.extend(request.prompt[context:end])
+                if end > length:
+                    token_ids.extend(sample.tokens[max(context - length, 0) : end - length])
+            first += count
+            if request.queue_ns < 0:
+                request.queue_ns = now_ns - request.arrival_ns
+                request.cached_tokens = context
+            if is_wanted:
+                wanted.append(first - 1)
+                try:
+                    sampling.append(request.sampling_row(sample, end))
+                except Exception as e:
+                    sampling.append(sample.row)
+                    failed.append((request, e))
+        threads = scheduled.shape.threads
+        step = Step(token_ids, rows, threads, tables, scheduled.copies, wanted, sampling)
+        return step, failed
+
+    def stops(self, scheduled: DecoderStepScheduled, result: StepResult) -> list[SampleStopped]:
+        """Which samples end because a stop string is in their text now."""
+        events: list[SampleStopped] = []
+        row = 0
+        for request_id, index, _, _, is_wanted, _, _ in scheduled.seqs:
+            if not is_wanted:
+                continue
+            request = self._requests.get(request_id)
+            if request is not None:
+                assert isinstance(request, GenerateRequest)
+                if request.options.stop and request.look_for_stop(
+                    request.samples[index], result.sampled[row].token_id
+                ):
+                    events.append(SampleStopped(request_id, index))
+            row += 1
+        return events
+
+    def emit(self, emitted: TokenEmitted, result: StepResult, now_ns: int) -> None:
+        """Hand a token to its owner."""
+        request = self._requests.get(emitted.request_id)
+        if isinstance(request, GenerateRequest):
+            request.emit(request.samples[emitted.sample], result.sampled[emitted.row], now_ns)
+
+    def finish(self, finished: SampleFinished) -> None:
+        """A sample has said all."""
+        request = self._requests.get(finished.request_id)
+        if isinstance(request, GenerateRequest):
+            request.samples[finished.sample].finish_reason = finished.reason.value
+            request.wake()

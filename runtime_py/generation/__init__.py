@@ -1,0 +1,1 @@
+"""Text generation above the engine: options, streaming text, results."""

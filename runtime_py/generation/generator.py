@@ -1,0 +1,193 @@
+"""From a prompt or a chat to a running generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runtime_py.batching import TrafficClass
+from runtime_py.chat import ChatTemplate, check_messages, guarded
+from runtime_py.engine import Engine
+from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
+from runtime_py.generation.options import LogitsMask, generate_options
+from runtime_py.generation.stream import GenerationStream
+from runtime_py.generation.tokenizer import TextTokenizer
+
+Traffic = Literal["latency", "throughput"]
+_MAX_DEADLINE_MS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInfo:
+    """What a loaded model can generate.
+
+    Attributes:
+        vocab_size: ids.
+        max_context: most tokens of a sequence, prompt and answer.
+        eos_token_ids: ids that end an answer: the union of what the model's files name.
+        chat: it has a chat template.
+    """
+
+    vocab_size: int
+    max_context: int
+    eos_token_ids: tuple[int, ...]
+    chat: bool = False
+
+
+class Generator:
+    """`Model.generate` and `Model.chat`.
+
+    Args:
+        engine: runs the sequences.
+        tokenizer: the model's.
+        info: its limits.
+        template: makes the chat template when it is first needed; None = there is none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: TextTokenizer,
+        info: GenerationInfo,
+        template: Callable[[], ChatTemplate] | None = None,
+    ) -> None:
+        self.info = info
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._make_template = template
+        self._template: ChatTemplate | None = None
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None,
+        template_options: Mapping[str, Any] | None,
+        **options: Any,
+    ) -> GenerationStream:
+        """See `Model.chat`."""
+        checked = check_messages(messages)
+        if self._make_template is None:
+            raise InvalidInput("the model has no chat template; use generate with a prompt")
+        if self._template is None:
+            self._template = self._make_template()
+        safe, guard = guarded(checked, self._tokenizer.control_tokens)
+        text = self._template.render(safe, tools=tools, variables=template_options)
+        return self.generate(self._tokenizer.encode_chat(text, guard), **options)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        logits_mask: LogitsMask | None = None,
+        logprobs: bool | int = False,
+        n: int = 1,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        stop_token_ids: Iterable[int] = (),
+        ignore_eos: bool = False,
+        traffic: Traffic = "latency",
+        deadline_ms: float | None = None,
+        cache_salt: str = "",
+    ) -> GenerationStream:
+        """See `Model.generate`."""
+        info = self.info
+        options = generate_options(
+            vocab_size=info.vocab_size,
+            max_context=info.max_context,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias,
+            logits_mask=logits_mask,
+            logprobs=logprobs,
+            n=n,
+            seed=seed,
+            stop=stop,
+            stop_token_ids=stop_token_ids,
+            ignore_eos=ignore_eos,
+        )
+        if traffic not in ("latency", "throughput"):
+            raise InvalidInput(f"traffic is {traffic!r}, expected 'latency' or 'throughput'")
+        if not isinstance(cache_salt, str):
+            raise InvalidType(f"cache_salt is {type(cache_salt).__name__}, expected str")
+        if deadline_ms is not None and (
+            isinstance(deadline_ms, bool)
+            or not isinstance(deadline_ms, int | float)
+            or not 0 < deadline_ms <= _MAX_DEADLINE_MS
+        ):
+            raise InvalidInput(
+                f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
+                f"{_MAX_DEADLINE_MS}"
+            )
+        ids = self._ids(prompt)
+        stops = options.stop_token_ids
+        if not ignore_eos:
+            stops = tuple(sorted({*stops, *info.eos_token_ids}))
+        kind = TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT
+        engine, decode = self._engine, self._tokenizer.decode
+        deadline_ns = -1 if deadline_ms is None else engine.now_ns() + int(deadline_ms * 1e6)
+        return GenerationStream(
+            engine,
+            lambda: engine.generate(
+                ids,
+                options,
+                stops,
+                decode,
+                traffic=kind,
+                deadline_ns=deadline_ns,
+                salt=cache_salt,
+            ),
+        )
+
+    def _ids(self, prompt: object) -> list[int]:
+        if isinstance(prompt, str):
+            ids = self._tokenizer.encode(prompt)
+        elif isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray):
+            ids = list(prompt)
+            for i, token in enumerate(ids):
+                if isinstance(token, bool) or not isinstance(token, int):
+                    raise InvalidType(f"prompt[{i}] is {type(token).__name__}, expected int")
+                if not 0 <= token < self.info.vocab_size:
+                    raise InvalidInput(
+                        f"prompt[{i}] is {token}, the vocabulary has 0 to "
+                        f"{self.info.vocab_size - 1}"
+                    )
+        else:
+            raise InvalidType(
+                f"prompt is {type(prompt).__name__}, expected str or a list of token ids"
+            )
+        if not ids:
+            raise InvalidInput("the prompt has no tokens, expected at least one")
+        limit = self.info.max_context - 1
+        if len(ids) > limit:
+            raise TooLong(
+                f"the prompt has {len(ids)} tokens, the context of {self.info.max_context} "
+                f"holds {limit} and a new one; shorten it",
+                num_tokens=len(ids),
+                max_tokens=limit,
+            )
+        return ids
+
+
+def not_a_generator() -> InvalidInput:
+    return InvalidInput("the model makes embeddings, it cannot generate text; load a decoder")
+
+
+def closed() -> Aborted:
+    return Aborted("the model is closed; load it again")
