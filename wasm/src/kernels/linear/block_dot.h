@@ -33,9 +33,7 @@ V_INLINE v_columns v_zero_columns(void) {
  * so that its bits are then those of 1.5 * 2^23 + dot, and an exact subtraction makes it a
  * float: on x86 an addition has more ports than a conversion, which would compete with the
  * dot products. */
-V_INLINE v_columns v_start_dot(void) {
-  return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)};
-}
+V_INLINE v_columns v_start_dot(void) { return (v_columns){V_F32(V_EXP_MAGIC), V_F32(V_EXP_MAGIC)}; }
 V_INLINE v128_t v_dot_to_float(v128_t dot) { return v_sub(dot, V_F32(V_EXP_MAGIC)); }
 
 /* sum = sum + float(dot) * (scale * sa), then + min * (sa * sum of codes): every

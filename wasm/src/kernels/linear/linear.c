@@ -165,9 +165,8 @@ static void buffer_columns(const v_linear_scratch_parts *s, const v_weight *w, u
     v_zero_floats(bias + columns, (uint32_t)v_round_up(columns, V_PANEL) - columns);
   }
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
-    const v_tile_out to = {.out = s->results + c,
-                           .stride = CHUNK_COLUMNS,
-                           .bias = o->bias ? bias + c : NULL};
+    const v_tile_out to = {
+        .out = s->results + c, .stride = CHUNK_COLUMNS, .bias = o->bias ? bias + c : NULL};
     multiply_panel(s, w, rows, first + c, to);
   }
   for (uint32_t r = 0; r < rows; r++) {

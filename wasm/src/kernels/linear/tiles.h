@@ -22,11 +22,9 @@ void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blo
 void v_widen_scales_i4(v_block_scales *to, const v_block_i4 *panel, uint32_t blocks);
 
 void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i8 *panel,
-                        const v_block_scales *scales, uint32_t blocks,
-                        const v_tile_out *to);
+                        const v_block_scales *scales, uint32_t blocks, const v_tile_out *to);
 void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, const v_block_i4 *panel,
-                        const v_block_scales *scales, uint32_t blocks,
-                        const v_tile_out *to);
+                        const v_block_scales *scales, uint32_t blocks, const v_tile_out *to);
 /* x: [k][4], rows side by side; panel: [k][8]. */
 void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k,
                       const v_tile_out *to);
