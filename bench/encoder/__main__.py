@@ -30,6 +30,7 @@ PREPARE_WASM = HERE.parents[1] / "workers" / "scripts" / "prepare-wasm.js"
 MAX_TOKENS = 256
 NATIVE, WEB = "ONNX Runtime native int8, 1 thread", "onnxruntime-web int8, 1 thread"
 ONE, PAIR, TOGETHER = "Volery, 1 thread", "Volery, 2 threads, a step each", "Volery, 2 per step"
+WASMTIME, WASMTIME_2 = "Volery on wasmtime, 1 thread", "Volery on wasmtime, 2 threads"
 SAME_MODEL = 0.95
 """Least cosine between engines: dynamic int8 alone is off by as much as 0.02."""
 
@@ -50,6 +51,8 @@ def engines(node: str, artifact: Path, graph: Path, sequences: Path) -> list[Eng
             [sys.executable, "-m", "bench.encoder.ort_native", str(graph), str(sequences)],
         ),
     ]
+    on_wasmtime = [sys.executable, "-m", "bench.encoder.on_wasmtime", *volery]
+    result += [Engine(WASMTIME, [*on_wasmtime, "1"]), Engine(WASMTIME_2, [*on_wasmtime, "2"])]
     if (HERE / "node_modules" / "onnxruntime-web").is_dir():
         command = node_command(node, "ort_web.mjs", str(graph), str(sequences))
         result.append(Engine(WEB, command))
@@ -71,12 +74,12 @@ def print_speed(tested: dict[str, Engine], texts: int) -> None:
             print(
                 f"{ONE} : {other} = {ratio:.2f} (bar {bar}: {'ok' if ratio >= bar else 'MISSED'})"
             )
-    for name in (PAIR, TOGETHER):
-        rounds = zip(tested[ONE].wall_s, tested[name].wall_s, strict=True)
+    for name, single in ((PAIR, ONE), (TOGETHER, ONE), (WASMTIME_2, WASMTIME)):
+        rounds = zip(tested[single].wall_s, tested[name].wall_s, strict=True)
         ratio = median(one / two for one, two in rounds)
-        limit = 2 * median(tested[ONE].cpu_s) / median(tested[name].cpu_s)
+        limit = 2 * median(tested[single].cpu_s) / median(tested[name].cpu_s)
         print(
-            f"{name} : {ONE} = {ratio:.2f} wall (bar 1.7 for the better of the two; "
+            f"{name} : {single} = {ratio:.2f} wall (bar 1.7; "
             f"its processor time would allow {limit:.2f})"
         )
 

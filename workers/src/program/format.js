@@ -107,6 +107,11 @@ export function decodeProgram(bytes) {
 function decodeSlot(view, at) {
   const rows = view.getUint8(at);
   const width = view.getUint32(at + 4, true);
+  if (rows === Rows.PICKED) {
+    throw new ArtifactUnsupported(
+      "program.bin is a decoder: it generates text, which the JavaScript hands do not yet; run it from Python",
+    );
+  }
   if ((rows !== Rows.TOKENS && rows !== Rows.SEQS) || width === 0) {
     throw new ArtifactCorrupt(`program.bin: output slot of row kind ${rows} and width ${width}`);
   }

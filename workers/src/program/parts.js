@@ -39,6 +39,8 @@ export function partsOf({ name, format, shape }) {
       return [part("", "F16", 2, inner)];
     case TensorFormat.I8R:
       return [part("", "I8", 1, inner), part(".scale", "F32", 4, [])];
+    case TensorFormat.S8B32:
+      return [part("", "I8", 1, [BLOCK * blocks]), part(".scale", "F16", 2, [blocks])];
     default: {
       const codes = format === TensorFormat.I8B32 ? BLOCK * blocks : (BLOCK / 2) * blocks;
       return [

@@ -2,6 +2,7 @@
 import {
   ArtifactCorrupt,
   ArtifactUnsupported,
+  DeviceLost,
   InvalidInput,
   OutOfMemory,
   VoleryError,
@@ -18,13 +19,36 @@ export const Code = Object.freeze({
   BAD_CALL: -4,
   INCOMPLETE: -5,
   BAD_STEP: -6,
+  ABANDONED: -7,
 });
 
 /** `v_step_fault` */
-export const StepFault = Object.freeze({ COUNTS: 1, TOKEN: 2, ROWS: 3, POSITION: 4 });
+export const StepFault = Object.freeze({
+  COUNTS: 1,
+  TOKEN: 2,
+  ROWS: 3,
+  POSITION: 4,
+  WANTED: 5,
+  BLOCKS: 6,
+  COPIES: 7,
+  SAMPLE: 8,
+});
 
 /** `v_ws_part` */
-export const WorkspacePart = Object.freeze({ HEADER: 0, TOKENS: 1, SEQS: 2, OUTPUT: 3, STATUS: 4 });
+export const WorkspacePart = Object.freeze({
+  HEADER: 0,
+  TOKENS: 1,
+  SEQS: 2,
+  OUTPUT: 3,
+  STATUS: 4,
+  TABLES: 5,
+  BLOCKS: 6,
+  COPIES: 7,
+  WANTED: 8,
+  SAMPLE: 9,
+  SAMPLE_DATA: 10,
+  SAMPLED: 11,
+});
 
 /** u32 words of a workspace's header. */
 export const Header = Object.freeze({ NUM_TOKENS: 0, NUM_SEQS: 1, STATUS: 2, DETAIL: 3, WORDS: 5 });
@@ -85,6 +109,8 @@ export function errorOf(code, detail0, detail1, what) {
       return new ArtifactCorrupt(
         `rows of tensor ${detail0} are missing from the weights; export the model again`,
       );
+    case Code.ABANDONED:
+      return new DeviceLost(`${what}: a thread of the step died; load the model again`);
     case Code.BAD_STEP:
       return new InvalidInput(stepFault(detail0, detail1));
     default:
@@ -104,7 +130,9 @@ function stepFault(fault, index) {
       return `token ${index} of the step has an id outside the vocabulary`;
     case StepFault.ROWS:
       return `sequence ${index} of the step is empty, pools nothing, or does not start where the one before ends`;
-    default:
+    case StepFault.POSITION:
       return `sequence ${index} of the step is longer than the model's positions`;
+    default:
+      return `the step breaks rule ${fault} for decoders at index ${index}`;
   }
 }
