@@ -190,6 +190,7 @@ class Engine:
         )
         self._next_id += 1
         self._requests[request.request_id] = request
+        self._decoder.begin(request)
         self._post(
             GenerationArrived(
                 request.request_id,
@@ -326,8 +327,7 @@ class Engine:
             if isinstance(step, DecoderStepScheduled):
                 ids = tuple([s.token_id for s in result.sampled])
                 self._post(StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad, ids))
-                for stopped in self._decoder.stops(step, result):
-                    self._post(stopped)
+                self._events += self._decoder.stops(step, result)
                 return
             event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad)
         elif isinstance(result, DeviceLost):
@@ -361,11 +361,12 @@ class Engine:
     def _advance(self, events: list[Event]) -> None:
         """Let the core decide, and carry its decisions out."""
         events += [RequestAborted(i) for i in self._cancelled(events)]
-        for decision in self._core.handle_all(events, self._clock()):
+        now_ns = self._clock()
+        for decision in self._core.handle_all(events, now_ns):
             if isinstance(decision, TokenEmitted):
                 result = self._results[decision.step_id]
                 assert isinstance(result, StepResult)
-                self._decoder.emit(decision, result, self._clock())
+                self._decoder.emit(decision, result, now_ns)
             elif isinstance(decision, SampleFinished):
                 self._decoder.finish(decision)
             elif isinstance(decision, DecoderStepScheduled):

@@ -28,8 +28,30 @@ from tests.engine.tiny import Gate, run, settle
 from tests.engine.tiny import make as embedder
 from tests.generation.tiny import CHARS, SPECIAL, VOCAB, greedy, make, reference
 
-PROMPT = tuple(
-    [38, 34, 37, 17, 82, 26, 47, 40, 11, 24, 23, 35, 70, 24, 87, 37, 85, 94, 40, 61, 92, 44, 66]
+PROMPT = (
+    38,
+    34,
+    37,
+    17,
+    82,
+    26,
+    47,
+    40,
+    11,
+    24,
+    23,
+    35,
+    70,
+    24,
+    87,
+    37,
+    85,
+    94,
+    40,
+    61,
+    92,
+    44,
+    66,
 )  # its answer has many different tokens
 
 
