@@ -37,6 +37,7 @@ from runtime_py.batching import (
     TraceRecorder,
     TrafficClass,
 )
+from runtime_py.batching.decoder_lane import DecoderLane
 from runtime_py.engine.decoder import DecoderDriver
 from runtime_py.engine.generate import GenerateRequest, generation_error
 from runtime_py.engine.request import EncodeRequest, error_of
@@ -252,6 +253,12 @@ class Engine:
         """Most sequences that a single request can ever bring."""
         config = self._core.config
         return min(config.latency.max_queue_size, config.throughput.max_queue_size)
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of a decoder's sequence; 0 for an encoder."""
+        lane = self._core.lanes[0]
+        return lane.max_context if isinstance(lane, DecoderLane) else 0
 
     def now_ns(self) -> int:
         """The engine's clock."""
