@@ -2,9 +2,12 @@
  *
  * A tile of the executor is a row panel (up to 32 rows) by a run of columns. The thread
  * brings the row panel into the micro-kernels' form in its scratch once and keeps it while
- * it works on that panel; then, 64 columns at a time, micro-kernels fill a small buffer in the first
- * cache, and one pass over it adds bias, activation and residual. The buffer also makes
- * it safe for out to be the residual. */
+ * it works on that panel; then, 64 columns at a time, micro-kernels fill a small buffer in
+ * the first cache, and one pass over it adds bias, activation and residual. The buffer also
+ * makes it safe for out to be the residual.
+ *
+ * With few rows, as in decoding, reading the weights is what takes time: then the columns
+ * are read as several streams side by side (few_rows.h). */
 #include "kernels/kernels.h"
 #include "kernels/linear/tiles.h"
 #include "math/activation.h"
