@@ -22,8 +22,6 @@ from runtime_py.batching import (
     FinishReason,
     GenerationArrived,
     Idle,
-    LaneKind,
-    LaneSpec,
     RequestAborted,
     RequestArrived,
     RequestFinished,
@@ -40,6 +38,7 @@ from runtime_py.batching import (
 from runtime_py.batching.decoder_lane import DecoderLane
 from runtime_py.engine.decoder import DecoderDriver
 from runtime_py.engine.generate import GenerateRequest, generation_error
+from runtime_py.engine.lanes import DECODER, ENCODER, lane_of
 from runtime_py.engine.request import EncodeRequest, error_of
 from runtime_py.engine.room import Room
 from runtime_py.engine.stats import EngineStats
@@ -47,9 +46,6 @@ from runtime_py.errors import Aborted, DeviceLost, OutOfMemory, VoleryError
 from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
 from runtime_py.generation.options import GenerateOptions
 from runtime_py.generation.text import Decode
-from runtime_py.program import KV_BLOCK
-
-_LANE, _DECODER_LANE = "embed", "generate"
 
 
 class Engine:
@@ -84,20 +80,7 @@ class Engine:
         self._row_bytes = 4 * width
         self._clock = clock
         limits = executor.limits
-        start = profile or CostProfile()
-        if limits.kv_blocks:
-            lane = LaneSpec(
-                _DECODER_LANE,
-                limits.max_tokens,
-                min(limits.max_seqs, limits.max_wanted),
-                profile=start,
-                kind=LaneKind.DECODER,
-                kv_blocks=limits.kv_blocks,
-                block_size=KV_BLOCK,
-                max_context=max_context,
-            )
-        else:
-            lane = LaneSpec(_LANE, limits.max_tokens, limits.max_seqs, profile=start)
+        lane = lane_of(limits, profile or CostProfile(), max_context)
         device = DeviceSpec(limits.threads, limits.concurrent_steps)
         self._core = BatchingCore([lane], device, config, recorder)
         self._lane = self._core.lanes[0]
@@ -153,7 +136,7 @@ class Engine:
         self._next_id += 1
         self._requests[request.request_id] = request
         lengths = tuple([len(ids) for ids in token_ids])
-        self._post(RequestArrived(request.request_id, _LANE, lengths, traffic, deadline_ns))
+        self._post(RequestArrived(request.request_id, ENCODER, lengths, traffic, deadline_ns))
         return request
 
     def generate(
@@ -195,7 +178,7 @@ class Engine:
         self._post(
             GenerationArrived(
                 request.request_id,
-                _DECODER_LANE,
+                DECODER,
                 tuple(prompt),
                 options.max_tokens,
                 request.stop_ids,
