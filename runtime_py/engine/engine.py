@@ -276,6 +276,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Queue, batches and prediction quality, now and since the start."""
         core, lane = self._core.stats, self._lane
+        residents = lane.residents if isinstance(lane, DecoderLane) else None
         return EngineStats(
             queued_seqs=lane.queue.num_seqs,
             queued_tokens=lane.queue.num_tokens,
@@ -292,6 +293,9 @@ class Engine:
             * 1000
             / self._core.config.arrival_window_ms,
             late_completions=core.late_completions,
+            running_seqs=len(residents.running) if residents else 0,
+            recomputed_tokens=residents.recomputed if residents else 0,
+            kv=residents.kv.stats if residents else None,
         )
 
     # --- events in
