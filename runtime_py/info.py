@@ -12,7 +12,7 @@ class ModelInfo:
 
     Attributes:
         id: name of the model.
-        dimensions: columns of a vector.
+        dimensions: columns of a vector; 0 for a model that generates.
         normalized: vectors have length 1.
         max_tokens: longest text in tokens, special tokens included; more is truncated.
         include_prompt: pooling counts the prompt's tokens.

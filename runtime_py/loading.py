@@ -7,13 +7,21 @@ import os
 import time
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from runtime_py._compat import Worker, default_threads
 from runtime_py.batching import SchedulerConfig, TraceRecorder
 from runtime_py.engine import Engine, cost_profile
 from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported, InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
+from runtime_py.generation.loading import (
+    check_decoder_goldens,
+    decoder_limits,
+    generation_of,
+    generator_of,
+)
+from runtime_py.generation.tokenizer import HFTextTokenizer, TextTokenizer
 from runtime_py.info import ModelInfo
 from runtime_py.model import Model
 from runtime_py.program import Program, Rows
@@ -37,8 +45,9 @@ async def load(
     threads: int | None = None,
     config: SchedulerConfig | None = None,
     trace: str | os.PathLike[str] | TraceRecorder | None = None,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Tokenizer | TextTokenizer | None = None,
     verify: bool = True,
+    kv_blocks: int | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Model:
     """Load an artifact, prove that the backend computes its goldens, and start an engine.
@@ -51,8 +60,11 @@ async def load(
         threads: threads of the backend; None = the usable cores, at most 8.
         config: knobs of the scheduler.
         trace: record every scheduling decision, to this file or recorder.
-        tokenizer: instead of the artifact's ``tokenizer.json``.
+        tokenizer: instead of the artifact's ``tokenizer.json``; a `Tokenizer` to embed, a
+            `TextTokenizer` to generate.
         verify: compare every file's sha256 with the manifest.
+        kv_blocks: of a decoder, blocks of 32 tokens in the key-value cache that all
+            sequences share; None = about 256 MiB.
         clock: nanoseconds, never running backwards.
 
     Raises:
@@ -71,7 +83,9 @@ async def load(
         raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
     recorder, close_trace = _open_trace(trace)
     try:
-        artifact, backend, words = await _prepared(path, executor, threads, tokenizer, verify)
+        artifact, backend, words = await _prepared(
+            path, executor, threads, tokenizer, verify, kv_blocks
+        )
     except BaseException:
         close_trace()
         raise
@@ -83,21 +97,27 @@ async def load(
         profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
         recorder=recorder,
         clock=clock,
+        max_context=artifact.manifest.generation.max_context if artifact.manifest.generation else 0,
     )
-    return Model(engine, words, _info(artifact.manifest, backend), on_close=close_trace)
+    info = _info(artifact.manifest, backend)
+    if artifact.program.is_decoder:
+        generator = generator_of(artifact, engine, cast(TextTokenizer, words))
+        return Model(engine, None, info, generator=generator, on_close=close_trace)
+    return Model(engine, cast(Tokenizer, words), info, on_close=close_trace)
 
 
 async def _prepared(
     path: str,
     executor: ExecutorName | ModelExecutor,
     threads: int,
-    tokenizer: Tokenizer | None,
+    tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
-) -> tuple[Artifact, ModelExecutor, Tokenizer]:
+    kv_blocks: int | None,
+) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
     """`_prepare`, off the loop; when cancelled, what the thread still makes is closed."""
     worker = Worker()
     prepared = asyncio.ensure_future(
-        worker.run(_prepare, path, executor, threads, tokenizer, verify)
+        worker.run(_prepare, path, executor, threads, tokenizer, verify, kv_blocks)
     )
     try:
         return await asyncio.shield(prepared)
@@ -139,15 +159,18 @@ def _prepare(
     path: str,
     executor: ExecutorName | ModelExecutor,
     threads: int,
-    tokenizer: Tokenizer | None,
+    tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
-) -> tuple[Artifact, ModelExecutor, Tokenizer]:
+    kv_blocks: int | None,
+) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
     """Everything that blocks."""
     from runtime_py.artifact import Artifact
 
     artifact = Artifact.open(path, verify=verify)
     manifest, program = artifact.manifest, artifact.program
-    if manifest.embedding is None or program.output.rows is not Rows.SEQS:
+    if program.is_decoder:
+        generation_of(artifact)
+    elif manifest.embedding is None or program.output.rows is not Rows.SEQS:
         raise ArtifactUnsupported(
             f"the artifact's tasks are {list(manifest.tasks)}, expected 'embed' among them"
         )
@@ -158,10 +181,13 @@ def _prepare(
             raise ArtifactCorrupt(
                 f"tokenizer.json is not UTF-8 at byte {e.start}; export the model again"
             ) from None
-        tokenizer = HFTokenizer(text, manifest.limits.max_tokens)
-    backend = _executor(executor, artifact, program, threads)
+        if program.is_decoder:
+            tokenizer = HFTextTokenizer(text)
+        else:
+            tokenizer = HFTokenizer(text, manifest.limits.max_tokens)
+    backend = _executor(executor, artifact, program, threads, kv_blocks)
     try:
-        check_goldens(artifact, backend)
+        (check_decoder_goldens if program.is_decoder else check_goldens)(artifact, backend)
     except BaseException:
         if backend is not executor:
             backend.close()
@@ -169,14 +195,21 @@ def _prepare(
     return artifact, backend, tokenizer
 
 
-def _discard(prepared: asyncio.Future[tuple[Artifact, ModelExecutor, Tokenizer]]) -> None:
+def _discard(
+    prepared: asyncio.Future[tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]],
+) -> None:
     if not prepared.cancelled() and prepared.exception() is None:
         prepared.result()[1].close()
 
 
 def _executor(
-    executor: ExecutorName | ModelExecutor, artifact: Artifact, program: Program, threads: int
+    executor: ExecutorName | ModelExecutor,
+    artifact: Artifact,
+    program: Program,
+    threads: int,
+    kv_blocks: int | None,
 ) -> ModelExecutor:
+    sizes = decoder_limits(artifact, threads, kv_blocks) if program.is_decoder else None
     max_tokens = max(
         artifact.manifest.limits.max_tokens,
         min(_TOKENS_PER_THREAD * threads, _MAX_STEP_TOKENS),
@@ -187,6 +220,15 @@ def _executor(
             from runtime_py.executors.wasmtime import WasmtimeExecutor
         except ImportError as e:
             raise _not_installed("wasmtime", e) from None
+        if sizes is not None:
+            return WasmtimeExecutor.from_weights(
+                program,
+                artifact.weights,
+                threads=threads,
+                max_tokens=sizes.max_tokens,
+                max_seqs=sizes.max_seqs,
+                kv_blocks=sizes.kv_blocks,
+            )
         return WasmtimeExecutor.from_weights(
             program,
             artifact.weights,
@@ -201,6 +243,8 @@ def _executor(
         except ImportError as e:
             raise _not_installed("reference", e) from None
         limits = ExecutorLimits(max_tokens, _MAX_STEP_SEQS, threads=1, concurrent_steps=1)
+        if sizes is not None:
+            limits = replace(sizes, threads=1)
         return ReferenceExecutor.from_weights(program, artifact.weights, limits=limits)
     if not isinstance(executor, ModelExecutor):
         raise InvalidType(
@@ -232,16 +276,15 @@ def _open_trace(
 
 def _info(manifest: Manifest, executor: ModelExecutor) -> ModelInfo:
     embedding = manifest.embedding
-    assert embedding is not None  # _prepare refused the artifact otherwise
     limits = executor.limits
     return ModelInfo(
         id=manifest.model.id,
-        dimensions=embedding.dimensions,
-        normalized=embedding.normalized,
+        dimensions=embedding.dimensions if embedding else 0,
+        normalized=embedding is not None and embedding.normalized,
         max_tokens=manifest.limits.max_tokens,
-        include_prompt=embedding.include_prompt,
-        prompts=embedding.prompts,
-        default_prompt_name=embedding.default_prompt_name,
+        include_prompt=embedding is None or embedding.include_prompt,
+        prompts=embedding.prompts if embedding else {},
+        default_prompt_name=embedding.default_prompt_name if embedding else None,
         quantization=manifest.quantization.name,
         executor=executor.name,
         variant=getattr(executor, "variant", None),

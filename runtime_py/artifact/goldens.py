@@ -28,7 +28,10 @@ class GoldenCase:
 
 @dataclass(frozen=True, slots=True)
 class Goldens:
-    """``tolerance`` is the least cosine between a backend's vector and the golden one."""
+    """``tolerance`` is the least cosine between a backend's vector and the golden one.
+
+    A decoder's ``embedding`` is the row of logits after the last token.
+    """
 
     tolerance: float
     cases: tuple[GoldenCase, ...]

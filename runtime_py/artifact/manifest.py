@@ -66,6 +66,26 @@ class EmbeddingInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """How the model continues a text.
+
+    Attributes:
+        eos_token_ids: ids that end an answer: the union of every source, ascending.
+        bos_token, eos_token: texts that a chat template may name; "" = none.
+        max_context: most tokens of a sequence, prompt and answer.
+        kv_bytes_per_token: of an f32 key-value cache, over all layers.
+        chat_template: file of the artifact that holds the template, or None.
+    """
+
+    eos_token_ids: tuple[int, ...]
+    bos_token: str
+    eos_token: str
+    max_context: int
+    kv_bytes_per_token: int
+    chat_template: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Quantization:
     """The scheme's name and the formats it gave (see `TensorFormat`)."""
 
@@ -117,7 +137,8 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The parsed manifest. ``embedding`` is set when ``"embed"`` is among the tasks."""
+    """The parsed manifest. ``embedding`` is set when ``"embed"`` is among the tasks,
+    ``generation`` when ``"generate"`` is."""
 
     created_by: str
     model: ModelInfo
@@ -129,6 +150,7 @@ class Manifest:
     memory: Memory
     cost_profile: CostProfile | None
     files: Mapping[str, FileEntry]
+    generation: Generation | None = None
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -160,17 +182,22 @@ class Manifest:
             )
         tasks = m.texts("tasks")
         embedding = _embedding(m.record("embedding")) if "embed" in tasks else None
+        limits, files = _limits(m.record("limits")), _files(m.record("files"))
+        generation = None
+        if "generate" in tasks:
+            generation = _generation(m.record("generation"), limits, files)
         return cls(
             created_by=m.text("created_by"),
             model=_model(m.record("model")),
             tasks=tasks,
-            limits=_limits(m.record("limits")),
+            limits=limits,
             embedding=embedding,
             quantization=_quantization(m.record("quantization")),
             numerics=_numerics(m.record("numerics")) if "numerics" in m else None,
             memory=_memory(m.record("memory")),
             cost_profile=_cost_profile(m.record("cost_profile")) if "cost_profile" in m else None,
-            files=_files(m.record("files")),
+            files=files,
+            generation=generation,
         )
 
 
@@ -217,6 +244,23 @@ def _embedding(r: Record) -> EmbeddingInfo:
         prompts=texts,
         default_prompt_name=default,
         similarity=r.text("similarity"),
+    )
+
+
+def _generation(r: Record, limits: Limits, files: Mapping[str, FileEntry]) -> Generation:
+    template = r.optional_text("chat_template")
+    if template is not None and template not in files:
+        raise ArtifactMissing(
+            f"{MANIFEST} does not list {template[:80]!r}, which generation.chat_template names; "
+            "export the model again"
+        )
+    return Generation(
+        eos_token_ids=r.integers("eos_token_ids", 0, limits.vocab_size - 1, 256),
+        bos_token=r.optional_text("bos_token") or "",
+        eos_token=r.optional_text("eos_token") or "",
+        max_context=r.integer("max_context", 2, limits.max_positions or _MAX_DIM),
+        kv_bytes_per_token=r.integer("kv_bytes_per_token", 1, 1 << 40),
+        chat_template=template,
     )
 
 

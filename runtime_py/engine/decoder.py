@@ -25,6 +25,16 @@ class DecoderDriver:
 
     def __init__(self, requests: Mapping[int, EncodeRequest | GenerateRequest]) -> None:
         self._requests = requests
+        self._stopping = 0  # requests with stop strings that have not ended
+
+    def begin(self, request: GenerateRequest) -> None:
+        """A request was submitted."""
+        if request.options.stop:
+            self._stopping += 1
+            request.future.add_done_callback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        self._stopping -= 1
 
     def step(
         self, scheduled: DecoderStepScheduled, now_ns: int
@@ -77,6 +87,8 @@ class DecoderDriver:
     def stops(self, scheduled: DecoderStepScheduled, result: StepResult) -> list[SampleStopped]:
         """Which samples end because a stop string is in their text now."""
         events: list[SampleStopped] = []
+        if not self._stopping:
+            return events
         row = 0
         for request_id, index, _, _, is_wanted, _, _ in scheduled.seqs:
             if not is_wanted:
@@ -93,9 +105,11 @@ class DecoderDriver:
 
     def emit(self, emitted: TokenEmitted, result: StepResult, now_ns: int) -> None:
         """Hand a token to its owner."""
-        request = self._requests.get(emitted.request_id)
-        if isinstance(request, GenerateRequest):
-            request.emit(request.samples[emitted.sample], result.sampled[emitted.row], now_ns)
+        request_id, index, _, _, _, row = emitted
+        request = self._requests.get(request_id)
+        if request is not None:
+            assert isinstance(request, GenerateRequest)
+            request.emit(request.samples[index], result.sampled[row], now_ns)
 
     def finish(self, finished: SampleFinished) -> None:
         """A sample has said all."""

@@ -22,8 +22,6 @@ from runtime_py.batching import (
     FinishReason,
     GenerationArrived,
     Idle,
-    LaneKind,
-    LaneSpec,
     RequestAborted,
     RequestArrived,
     RequestFinished,
@@ -37,8 +35,10 @@ from runtime_py.batching import (
     TraceRecorder,
     TrafficClass,
 )
+from runtime_py.batching.decoder_lane import DecoderLane
 from runtime_py.engine.decoder import DecoderDriver
 from runtime_py.engine.generate import GenerateRequest, generation_error
+from runtime_py.engine.lanes import DECODER, ENCODER, lane_of
 from runtime_py.engine.request import EncodeRequest, error_of
 from runtime_py.engine.room import Room
 from runtime_py.engine.stats import EngineStats
@@ -46,9 +46,6 @@ from runtime_py.errors import Aborted, DeviceLost, OutOfMemory, VoleryError
 from runtime_py.executors.base import ModelExecutor, SeqRow, SeqStatus, Step, StepResult
 from runtime_py.generation.options import GenerateOptions
 from runtime_py.generation.text import Decode
-from runtime_py.program import KV_BLOCK
-
-_LANE, _DECODER_LANE = "embed", "generate"
 
 
 class Engine:
@@ -83,20 +80,7 @@ class Engine:
         self._row_bytes = 4 * width
         self._clock = clock
         limits = executor.limits
-        start = profile or CostProfile()
-        if limits.kv_blocks:
-            lane = LaneSpec(
-                _DECODER_LANE,
-                limits.max_tokens,
-                min(limits.max_seqs, limits.max_wanted),
-                profile=start,
-                kind=LaneKind.DECODER,
-                kv_blocks=limits.kv_blocks,
-                block_size=KV_BLOCK,
-                max_context=max_context,
-            )
-        else:
-            lane = LaneSpec(_LANE, limits.max_tokens, limits.max_seqs, profile=start)
+        lane = lane_of(limits, profile or CostProfile(), max_context)
         device = DeviceSpec(limits.threads, limits.concurrent_steps)
         self._core = BatchingCore([lane], device, config, recorder)
         self._lane = self._core.lanes[0]
@@ -152,7 +136,7 @@ class Engine:
         self._next_id += 1
         self._requests[request.request_id] = request
         lengths = tuple([len(ids) for ids in token_ids])
-        self._post(RequestArrived(request.request_id, _LANE, lengths, traffic, deadline_ns))
+        self._post(RequestArrived(request.request_id, ENCODER, lengths, traffic, deadline_ns))
         return request
 
     def generate(
@@ -190,10 +174,11 @@ class Engine:
         )
         self._next_id += 1
         self._requests[request.request_id] = request
+        self._decoder.begin(request)
         self._post(
             GenerationArrived(
                 request.request_id,
-                _DECODER_LANE,
+                DECODER,
                 tuple(prompt),
                 options.max_tokens,
                 request.stop_ids,
@@ -252,6 +237,12 @@ class Engine:
         config = self._core.config
         return min(config.latency.max_queue_size, config.throughput.max_queue_size)
 
+    @property
+    def max_context(self) -> int:
+        """Most tokens of a decoder's sequence; 0 for an encoder."""
+        lane = self._core.lanes[0]
+        return lane.max_context if isinstance(lane, DecoderLane) else 0
+
     def now_ns(self) -> int:
         """The engine's clock."""
         return self._clock()
@@ -285,6 +276,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Queue, batches and prediction quality, now and since the start."""
         core, lane = self._core.stats, self._lane
+        residents = lane.residents if isinstance(lane, DecoderLane) else None
         return EngineStats(
             queued_seqs=lane.queue.num_seqs,
             queued_tokens=lane.queue.num_tokens,
@@ -301,6 +293,9 @@ class Engine:
             * 1000
             / self._core.config.arrival_window_ms,
             late_completions=core.late_completions,
+            running_seqs=len(residents.running) if residents else 0,
+            recomputed_tokens=residents.recomputed if residents else 0,
+            kv=residents.kv.stats if residents else None,
         )
 
     # --- events in
@@ -326,8 +321,7 @@ class Engine:
             if isinstance(step, DecoderStepScheduled):
                 ids = tuple([s.token_id for s in result.sampled])
                 self._post(StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad, ids))
-                for stopped in self._decoder.stops(step, result):
-                    self._post(stopped)
+                self._events += self._decoder.stops(step, result)
                 return
             event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad)
         elif isinstance(result, DeviceLost):
@@ -361,11 +355,12 @@ class Engine:
     def _advance(self, events: list[Event]) -> None:
         """Let the core decide, and carry its decisions out."""
         events += [RequestAborted(i) for i in self._cancelled(events)]
-        for decision in self._core.handle_all(events, self._clock()):
+        now_ns = self._clock()
+        for decision in self._core.handle_all(events, now_ns):
             if isinstance(decision, TokenEmitted):
                 result = self._results[decision.step_id]
                 assert isinstance(result, StepResult)
-                self._decoder.emit(decision, result, self._clock())
+                self._decoder.emit(decision, result, now_ns)
             elif isinstance(decision, SampleFinished):
                 self._decoder.finish(decision)
             elif isinstance(decision, DecoderStepScheduled):

@@ -26,19 +26,20 @@ class SampleState:
         table: its blocks in the key-value cache.
         finish_reason: ``"stop"`` or ``"length"`` once it ended.
         reader: turns its ids into text.
-        times_ns: when its first and its last token came.
+        first_ns, last_ns: when its first and its last token came.
     """
 
     __slots__ = (
         "counts",
         "finish_reason",
+        "first_ns",
         "fresh",
         "index",
+        "last_ns",
         "reader",
         "row",
         "table",
         "texts",
-        "times_ns",
         "tokens",
     )
 
@@ -52,7 +53,7 @@ class SampleState:
         self.table = array("i")
         self.counts: Counter[int] = Counter()
         self.finish_reason: str | None = None
-        self.times_ns = (0, 0)
+        self.first_ns = self.last_ns = 0
 
 
 class GenerateRequest:
@@ -144,7 +145,22 @@ class GenerateRequest:
                 raise InvalidInput(
                     f"logits_mask returned {type(mask).__name__}, expected bytes or None"
                 )
-        return replace(sample.row, penalized=penalized, mask=mask, position=position)
+        row = sample.row  # spelled out, as it is made for every token
+        return SamplingRow(
+            row.temperature,
+            row.top_k,
+            row.top_p,
+            row.min_p,
+            row.repetition_penalty,
+            row.presence_penalty,
+            row.frequency_penalty,
+            penalized,
+            row.bias,
+            mask,
+            row.seed,
+            position,
+            row.top_logprobs,
+        )
 
     def look_for_stop(self, sample: SampleState, token_id: int) -> bool:
         """Read a token before the next step is scheduled; whether a stop string ends it."""
@@ -156,10 +172,13 @@ class GenerateRequest:
         """A token is certain."""
         sample.tokens.append(sampled.token_id)
         sample.fresh.append(sampled)
-        sample.times_ns = (sample.times_ns[0] or now_ns, now_ns)
+        if not sample.first_ns:
+            sample.first_ns = now_ns
+        sample.last_ns = now_ns
         if self._prompt_counts is not None:
             sample.counts[sampled.token_id] += 1
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def wake(self) -> None:
         """Tell the reader that there is something new."""

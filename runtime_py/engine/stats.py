@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from runtime_py.batching.kv import KVStats
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -21,6 +23,9 @@ class EngineStats:
         prediction_error: decayed mean of the cost model's relative error.
         arrivals_per_s: sequences that arrived in the last second, or about.
         late_completions: steps that ended when nobody wanted them any more.
+        running_seqs: a decoder's sequences that hold blocks now.
+        recomputed_tokens: what preemptions made a decoder compute again.
+        kv: its key-value cache: blocks, hits, evictions, preemptions.
     """
 
     queued_seqs: int
@@ -36,6 +41,9 @@ class EngineStats:
     prediction_error: float
     arrivals_per_s: float
     late_completions: int
+    running_seqs: int = 0
+    recomputed_tokens: int = 0
+    kv: KVStats | None = None
 
     @property
     def mean_batch_seqs(self) -> float:

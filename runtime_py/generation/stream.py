@@ -82,7 +82,7 @@ class GenerationStream:
         request.future.result()
         completions = []
         for sample in request.samples:
-            first_ns, last_ns = sample.times_ns
+            first_ns, last_ns = sample.first_ns, sample.last_ns
             count = len(sample.tokens)
             completions.append(
                 Completion(
@@ -93,7 +93,7 @@ class GenerationStream:
                     (last_ns - first_ns) / _MS / (count - 1) if count > 1 else 0.0,
                 )
             )
-        first_ns = min(s.times_ns[0] for s in request.samples)
+        first_ns = min(s.first_ns for s in request.samples)
         return GenerateResult(
             completions,
             Usage(

@@ -116,6 +116,54 @@ def test_preempt_and_resume_finds_its_own_blocks() -> None:
     assert h.kv.stats.preemptions == 1
 
 
+def test_advance_is_computed_and_append() -> None:
+    h = Harness(8, 4)
+    h.run(0, list(range(6)))
+    h.append(0, 50)
+    seq = h.kv.sequence(0)
+    assert h.kv.has_slot(seq)
+    h.kv.advance(seq, 51)
+    assert (h.kv.num_computed(0), seq.tokens[-2:]) == (7, [50, 51])
+    h.kv.advance(seq, 52)
+    assert not h.kv.has_slot(seq)  # the next token needs a block
+    h.kv.release(0)
+    assert h.kv.start(1, [*range(6), 50, 51, 9]) == 8  # what it filled is found
+    h.kv.fork(1, 2)
+    assert not h.kv.has_slot(h.kv.sequence(2))  # the last block is not its own
+
+
+def test_changes_tell_how_to_follow_the_table() -> None:
+    h = Harness(16, 4)
+    tables: dict[int, list[int]] = {0: [], 1: []}
+
+    def follow(seq: int) -> None:
+        kept, blocks = h.kv.changes(seq)
+        tables[seq] = [*tables[seq][:kept], *blocks]
+        assert tuple(tables[seq]) == h.kv.block_table(seq)
+        assert h.kv.changes(seq) == (len(tables[seq]), ())
+
+    h.run(0, list(range(6)))
+    follow(0)
+    h.fork(0, 1)
+    for seq in (0, 1):
+        h.append(seq, seq)
+        assert h.kv.reserve(seq, 1) is not None
+        follow(seq)
+    h.kv.preempt(0)
+    h.kv.resume(0)
+    follow(0)
+
+
+def test_discard_lets_nobody_find_the_blocks() -> None:
+    h = Harness(8, 4)
+    h.run(0, list(range(9)))
+    h.kv.discard(0)
+    h.kv.discard(0)
+    assert h.kv.start(1, list(range(9))) == 0
+    h.kv.release(1)
+    h.kv.check_idle()
+
+
 def test_cost_is_what_is_then_taken() -> None:
     h = Harness(16, 4)
     h.run(0, list(range(12)))

@@ -106,9 +106,12 @@ def test_copied_and_shared_blocks_hold_the_same_bits() -> None:
 def test_a_cache_in_f16_rounds_to_nearest_even() -> None:
     """Values of one query over one key come back as the cache holds them."""
     rng = np.random.default_rng(0)
-    special = [0.0, -0.0, 2.0**-24, 2.0**-25, 1.5 * 2.0**-24, 65504, 65519, 1 + 2.0**-11, 2049.0]
+    subnormal = [2.0**-24, 2.0**-25, 1.5 * 2.0**-24, 2.5 * 2.0**-24]
+    ties = [1 + 2.0**-11, 1 + 3 * 2.0**-11, 2049.0, 2051.0]
+    special = [0.0, -0.0, *subnormal, *ties, 65504, 65519]
     bits = rng.integers(0x33000000, 0x477FE000, 200, dtype=np.uint32).view(np.float32)
-    x = np.resize(np.array([*special, *bits, *-bits], np.float32), (16, 32))
+    x = np.zeros((16, 32), np.float32)
+    x[:, 16:] = np.resize(np.array([*special, *bits, *-bits], np.float32), (16, 16))
     program = models.cache_only(16)
     host = DecoderHost(program, {"table": x.tobytes()}, kv_format=F16)
     paged = Paged([[i] for i in range(8)], blocks=16)

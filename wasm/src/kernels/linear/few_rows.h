@@ -18,11 +18,16 @@ V_INLINE v_columns v_widen_columns(const uint16_t *p) {
   return (v_columns){v_widen_half(p), v_widen_half(p + 4)};
 }
 
+/* A panel's scales and mins of one block, widened once for all rows. */
+typedef struct {
+  v_columns scale, min;
+} v_wide_scales;
+
 /* Defines `name` as V_DECLARE_FEW_ROWS declares it. `dot_panels(lanes, panels, dot, x, w)`
- * adds a block's integers to zeroed dot[lane * panels + panel]; `add_panel(sum, dot, w, x,
- * row)` takes a row's product into its sums. `most` is how many lanes times panels the
- * registers hold. */
-#define V_DEFINE_FEW_ROWS(name, block_type, most, dot_panels, add_panel)                          \
+ * adds a block's integers to zeroed dot[lane * panels + panel]; `widen(w)` gives the
+ * block's v_wide_scales, `add_panel(sum, dot, scales, x, row)` takes a row's product into
+ * its sums. `most` is how many lanes times panels the registers hold. */
+#define V_DEFINE_FEW_ROWS(name, block_type, most, dot_panels, widen, add_panel)                          \
   V_INLINE void name##_tile(const uint32_t rows, const bool wide, const uint32_t panels,          \
                             const v_activation_block *x, const uint8_t *panel, size_t bytes,      \
                             uint32_t blocks, float *out, size_t row_stride, size_t panel_stride) {\
@@ -40,13 +45,14 @@ V_INLINE v_columns v_widen_columns(const uint16_t *p) {
       V_BASE(x);                                                                                  \
       V_UNROLL for (uint32_t p = 0; p < panels; p++) {                                            \
         V_BASE(w[p]);                                                                             \
+        const v_wide_scales scales = widen(w[p]);                                                 \
         V_UNROLL for (uint32_t r = 0; r < rows; r++) {                                            \
           v_columns mine[V_WIDE_LANES];                                                           \
           V_UNROLL for (uint32_t l = 0; l < V_WIDE_LANES; l++) {                                  \
             mine[l] = dot[(wide ? r * V_WIDE_LANES + l : r) * panels + p];                        \
           }                                                                                       \
           const v_columns product = v_dot_to_floats(v_row_dot(mine, 0, wide));                    \
-          add_panel(&sum[r * panels + p], product, w[p], x, r);                                   \
+          add_panel(&sum[r * panels + p], product, &scales, x, r);                                \
         }                                                                                         \
         w[p]++;                                                                                   \
       }                                                                                           \

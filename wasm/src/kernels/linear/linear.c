@@ -14,6 +14,7 @@
 
 #define PANEL_ROWS 32
 #define CHUNK_COLUMNS 64
+#define FEW_ROWS 8 /* up to here, widening a panel's scales for all tiles costs more */
 
 typedef struct {
   float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
@@ -203,25 +204,30 @@ static void run_many(const v_linear_tile *k) {
   }
 }
 
+/* All rows by `panels` panels, `apart` panels from each other. */
 static void few_rows(const v_linear_tile *k, uint32_t panel, uint32_t apart, uint32_t panels,
                      float *out) {
   const v_linear_scratch_parts *s = k->s;
   const uint8_t *data = k->w->data + panel * k->w->panel_bytes;
   const size_t bytes = (size_t)(apart * k->w->panel_bytes);
   const size_t stride = (size_t)k->rows * CHUNK_COLUMNS;
-  const uint32_t blocks = v_ceil_div(k->w->cols, V_BLOCK);
-  switch (k->w->format) {
-    case V_FORMAT_I8B32:
-      v_linear_i8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
-                         CHUNK_COLUMNS, stride);
-      break;
-    case V_FORMAT_I4B32:
-      v_linear_i4b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
-                         CHUNK_COLUMNS, stride);
-      break;
-    default:
-      v_linear_s8b32_few(s->blocks, k->rows, s->wide, data, bytes, panels, blocks, out,
-                         CHUNK_COLUMNS, stride);
+  const uint32_t blocks = v_ceil_div(k->w->cols, V_BLOCK), step = v_tile_rows(s->wide);
+  const v_activation_block *x = s->blocks;
+  for (uint32_t r = 0; r < k->rows; r += step, x += blocks, out += step * CHUNK_COLUMNS) {
+    const uint32_t rows = v_min_u32(step, k->rows - r);
+    switch (k->w->format) {
+      case V_FORMAT_I8B32:
+        v_linear_i8b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
+                           stride);
+        break;
+      case V_FORMAT_I4B32:
+        v_linear_i4b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
+                           stride);
+        break;
+      default:
+        v_linear_s8b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
+                           stride);
+    }
   }
 }
 
@@ -245,7 +251,8 @@ static void run_streams(const v_linear_tile *k, uint32_t from, uint32_t count, u
 
 static void run_few(const v_linear_tile *k) {
   const uint32_t from = k->first / V_PANEL, panels = v_ceil_div(k->end - k->first, V_PANEL);
-  const uint32_t streams = v_few_panels(k->w->format, k->rows, k->s->wide);
+  const bool single = k->rows <= v_tile_rows(k->s->wide);
+  const uint32_t streams = single ? v_few_panels(k->w->format, k->rows, k->s->wide) : 1;
   const uint32_t each = panels / streams, rest = panels % streams;
   run_streams(k, from, each, streams, each);
   run_streams(k, from + each * streams, rest, 1, 0);
@@ -277,7 +284,7 @@ void v_linear_run(v_task *t, uint32_t tile) {
     prepare_rows(&s, w, x, x_stride, k.rows);
     t->prepared = panel + 1;
   }
-  if (v_is_block_format(w->format) && k.rows <= v_tile_rows(s.wide)) {
+  if (v_is_block_format(w->format) && k.rows <= FEW_ROWS) {
     run_few(&k);
   } else {
     run_many(&k);

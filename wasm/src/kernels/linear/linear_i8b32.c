@@ -43,13 +43,17 @@ V_INLINE void dot_panels(const uint32_t lanes, const uint32_t panels, v_columns 
   }
 }
 
-V_INLINE void add_panel(v_columns *sum, v_columns dot, const v_block_i8 *w,
-                        const v_activation_block *x, uint32_t row) {
-  v_add_scaled(sum, dot, v_widen_columns(w->scale), x, row);
-  v_add_min(sum, v_widen_columns(w->min), x, row);
+V_INLINE v_wide_scales widen(const v_block_i8 *w) {
+  return (v_wide_scales){v_widen_columns(w->scale), v_widen_columns(w->min)};
 }
 
-V_DEFINE_FEW_ROWS(v_linear_i8b32_few, v_block_i8, 4, dot_panels, add_panel)
+V_INLINE void add_panel(v_columns *sum, v_columns dot, const v_wide_scales *w,
+                        const v_activation_block *x, uint32_t row) {
+  v_add_scaled(sum, dot, w->scale, x, row);
+  v_add_min(sum, w->min, x, row);
+}
+
+V_DEFINE_FEW_ROWS(v_linear_i8b32_few, v_block_i8, 4, dot_panels, widen, add_panel)
 
 void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++) v_widen_scales(to + b, panel[b].scale, panel[b].min);

@@ -66,14 +66,18 @@ V_INLINE void dot_block(const uint32_t lanes, v_columns *dot, const v_activation
   dot_panels(lanes, 1, dot, x, &w);
 }
 
-V_INLINE void add_panel(v_columns *sum, v_columns dot, const v_block_s8 *w,
+V_INLINE v_wide_scales widen(const v_block_s8 *w) {
+  return (v_wide_scales){.scale = v_widen_columns(w->scale)};
+}
+
+V_INLINE void add_panel(v_columns *sum, v_columns dot, const v_wide_scales *w,
                         const v_activation_block *x, uint32_t row) {
-  v_add_scaled(sum, dot, v_widen_columns(w->scale), x, row);
+  v_add_scaled(sum, dot, w->scale, x, row);
 }
 
 V_DEFINE_TILE(v_linear_s8b32_4x8, v_block_s8, dot_block, v_add_symmetric_block)
 
-V_DEFINE_FEW_ROWS(v_linear_s8b32_few, v_block_s8, 2, dot_panels, add_panel)
+V_DEFINE_FEW_ROWS(v_linear_s8b32_few, v_block_s8, 2, dot_panels, widen, add_panel)
 
 void v_widen_scales_s8(v_block_scales *to, const v_block_s8 *panel, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++) {

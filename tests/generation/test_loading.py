@@ -1,0 +1,144 @@
+"""From an artifact with a decoder to answers, on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import save_file
+
+import runtime_py as rt
+from runtime_py.artifact import Artifact
+from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, InvalidInput
+from runtime_py.executors.base import SeqRow, Step
+from runtime_py.program import TensorFormat
+from tests.engine.tiny import run
+from tests.generation.test_generate import PROMPT
+from tests.generation.tiny import TEMPLATE, greedy, reference, tokenizer_json
+from tests.ops.cases.decoder import POSITIONS, VOCAB, decoder
+
+
+def write(folder: Path, *, shift: float = 0.0, **changes: Any) -> Path:
+    """The tiny decoder as an artifact; ``shift`` falsifies its goldens."""
+    folder.mkdir(exist_ok=True)
+    program, parts = decoder(TensorFormat.F32)
+    (folder / "program.bin").write_bytes(program.encode())
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    save_file(parts, folder / "weights-00001-of-00001.safetensors")
+    blocks = [array("i", [0])]
+    step = Step(array("i", PROMPT), [SeqRow(0, 23)], 1, blocks, (), [22], None)
+    logits = reference().run(step).output.tolist()[0]
+    case = {
+        "text": "a prompt",
+        "token_ids": PROMPT,
+        "embedding": [x + shift * i for i, x in enumerate(logits)],
+    }
+    goldens = {"tolerance": {"cosine": 0.9999}, "cases": [case]}
+    (folder / "goldens.json").write_text(json.dumps(goldens))
+    files = {
+        f.name: {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()}
+        for f in sorted(folder.iterdir())
+        if f.name != "manifest.json"
+    }
+    generation = {
+        "eos_token_ids": [0, 2],
+        "bos_token": None,
+        "eos_token": "<eos>",
+        "max_context": POSITIONS,
+        "kv_bytes_per_token": 384,
+        "chat_template": "chat_template.jinja",
+        **changes,
+    }
+    manifest = {
+        "format": "volery",
+        "format_version": 1,
+        "created_by": "volery 0.1.0",
+        "model": {"id": "tests/decoder", "architecture": "tiny", "license": None, "revision": None},
+        "tasks": ["generate"],
+        "limits": {
+            "max_tokens": POSITIONS,
+            "max_tokens_source": "test",
+            "max_positions": POSITIONS,
+            "vocab_size": VOCAB,
+        },
+        "generation": generation,
+        "quantization": {"name": "f32", "linear": "F32", "embedding": "F32", "activations": "f32"},
+        "memory": {"weights_bytes": 0, "bytes_per_token": 0, "bytes_per_seq": 0},
+        "files": files,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("executor", ["reference", "wasmtime"])
+def test_a_loaded_decoder_generates_and_chats(tmp_path: Path, executor: Any) -> None:
+    folder = write(tmp_path / "a")
+
+    async def test() -> None:
+        async with await rt.load(folder, executor=executor, threads=2) as model:
+            results = await asyncio.gather(
+                *[
+                    model.generate(PROMPT[i:], max_tokens=12, ignore_eos=True).result()
+                    for i in range(8)
+                ]
+            )
+            for i, result in enumerate(results):
+                assert tuple(result.completions[0].token_ids) == greedy(PROMPT[i:], 12)
+            answer = await model.chat([{"role": "user", "content": "hi"}], max_tokens=8)
+            assert answer.finish_reason in ("stop", "length")
+            assert model.info.dimensions == 0
+
+    run(test)
+
+
+def test_the_manifest_tells_how_to_generate(tmp_path: Path) -> None:
+    generation = Artifact.open(write(tmp_path / "a")).manifest.generation
+    assert generation is not None
+    assert generation.eos_token_ids == (0, 2)
+    assert (generation.bos_token, generation.eos_token) == ("", "<eos>")
+    for change, error, words in (
+        ({"eos_token_ids": [101]}, ArtifactCorrupt, "eos_token_ids"),
+        ({"max_context": 401}, ArtifactCorrupt, "max_context"),
+        ({"kv_bytes_per_token": 0}, ArtifactCorrupt, "kv_bytes_per_token"),
+        ({"chat_template": "other.jinja"}, ArtifactMissing, r"other\.jinja"),
+    ):
+        with pytest.raises(error, match=words):
+            Artifact.open(write(tmp_path / "a", **change))
+
+
+def test_what_does_not_compute_the_goldens_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        with pytest.raises(ArtifactCorrupt, match="golden"):
+            await rt.load(write(tmp_path / "a", shift=1.0), executor="reference")
+        with pytest.raises(InvalidInput, match="kv_blocks"):
+            await rt.load(write(tmp_path / "a"), executor="reference", kv_blocks=0)
+
+    run(test)
+
+
+def test_the_context_is_what_model_and_cache_hold(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+
+    async def test() -> None:
+        async with await rt.load(folder, executor="reference", kv_blocks=2) as model:
+            with pytest.raises(rt.TooLong, match="context of 64"):
+                model.generate([5] * 64)
+
+    run(test)
+
+
+def test_scripts_need_no_await(tmp_path: Path) -> None:
+    with rt.load_sync(write(tmp_path / "a"), executor="reference") as model:
+        whole = model.generate(PROMPT, max_tokens=6, ignore_eos=True)
+        assert tuple(whole.completions[0].token_ids) == greedy(PROMPT, 6)
+        pieces = list(model.generate_stream(PROMPT, max_tokens=6, ignore_eos=True))
+        assert [p.token_id for p in pieces] == whole.completions[0].token_ids
+        for _ in model.chat_stream([{"role": "user", "content": "hi"}], max_tokens=50):
+            break
+        assert model.chat([{"role": "user", "content": "hi"}], max_tokens=2).usage.prompt_tokens > 4
