@@ -38,13 +38,15 @@ def packaged_wasm() -> Path:
     return PACKAGED
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while playwright's synchronous interface is open, its thread counts as
+# inside a running event loop, and other modules' tests could not start one of theirs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with hosts.chromium_browser() as browser:
         yield browser
 
 
-@pytest.fixture(scope="session", params=HOSTS)
+@pytest.fixture(scope="module", params=HOSTS)
 def host(request: pytest.FixtureRequest, packaged_wasm: Path) -> Iterator[Host]:
     """Every host in turn."""
     match request.param:

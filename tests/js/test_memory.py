@@ -78,8 +78,13 @@ def test_M16_exit_without_closing(node: Host, tiny: dict[str, Path]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_M3_peak_while_loading(node: Host, minilm_artifacts: Mapping[str, Path]) -> None:
-    """Loading holds no second copy of the weights."""
-    result = node.run("peak", {"artifact": str(minilm_artifacts["i8"])})
+    """Loading holds no second copy of the weights.
+
+    The least of three processes counts: when V8 collects its young objects is chance, and
+    a second copy would be there every time.
+    """
+    args = {"artifact": str(minilm_artifacts["i8"])}
+    result = min((node.run("peak", args) for _ in range(3)), key=lambda r: r["peak"])
     memory = result["memoryBytes"]
     assert result["peak"] <= 1.2 * memory["weights"] + memory["workspaces"], result
 
