@@ -28,7 +28,7 @@ from runtime_py.executors.base import Step
 from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.executors.wasmtime import WasmtimeExecutor, modules
 from runtime_py.executors.wasmtime.calls import Instance
-from runtime_py.executors.wasmtime.loader import allocate, load, make_memory
+from runtime_py.executors.wasmtime.loader import ABI_VERSION, allocate, load, make_memory
 from runtime_py.executors.weights import RowRange, WeightSource
 from runtime_py.program import OpKind, Program, TensorFormat
 from tests.ops.cases import make_step, normal
@@ -348,7 +348,7 @@ def test_D2_a_call_from_a_thread_that_does_not_hold_the_instance_raises() -> Non
                 caught.append(error)
 
     with instance.held():
-        assert instance.call("v_abi_version") == 1
+        assert instance.call("v_abi_version") == ABI_VERSION
         other = threading.Thread(target=intrude)
         other.start()
         other.join()
@@ -411,7 +411,7 @@ def test_a_forgotten_executor_is_collected() -> None:
 
 def trapping(name: str) -> bytes:
     """A module with the real ABI whose export ``name`` runs into `unreachable`."""
-    results = {"v_alloc": 64, "v_abi_version": 1, "v_workspace": 4096, "v_part_bytes": 4096}
+    results = {"v_alloc": 64, "v_abi_version": ABI_VERSION, "v_workspace": 4096, "v_part_bytes": 4096}
     params = {
         "v_alloc": 1,
         "v_create": 6,

@@ -36,7 +36,7 @@ def loaded(**limits: int) -> Host:
 def test_facts() -> None:
     for variant, bit in (("simd", 0), ("relaxed", 1)):
         host = Host(variant)
-        assert host.call("v_abi_version") == 1
+        assert host.call("v_abi_version") == 2
         assert host.call("v_features") == bit
         assert host.call("v_memory_bytes", 2) == host.pages * PAGE
         assert host.call("v_memory_bytes", 9) == 0

@@ -1,37 +1,41 @@
 /* Few rows: the weights of a large layer stream from memory once, next to a loop that does
  * nothing but read the same bytes. */
-#include "kernels/linear/few_rows.h"
+#include "kernels/linear/block_dot.h"
+#include "kernels/linear/signed_dot.h"
 #include "plan/memory.h"
 
 #define K 576
 #define BLOCKS (K / V_BLOCK)
 #define BYTES (48u << 20) /* of weights; no cache holds them */
+#define MOST_ROWS 8
 
 #define READ 0
 static const v_format FORMATS[] = {0, V_FORMAT_I4B32, V_FORMAT_I8B32, V_FORMAT_S8B32};
 
 static uint8_t *weights;
-static v_activation_block *activations; /* [2][BLOCKS]: 8-bit codes, then 16-bit ones */
-static float *result;                   /* [4][32] */
+static v_activation_block *activations; /* [BLOCKS][tiles] */
+static float *result;
 static uint32_t state = 1;
 
+static uint32_t next(void) { return state = state * 1664525u + 1013904223u; }
+
 V_EXPORT(v_bench_gemv_prepare) void v_bench_gemv_prepare(void) {
+  v_the_model.signed_dot = v_probe_signed_dot();
   weights = v_heap_alloc(BYTES);
-  activations = v_heap_alloc(2 * BLOCKS * sizeof *activations);
-  result = v_heap_alloc(V_LANES * V_MAX_PANELS * V_PANEL * sizeof(float));
+  activations = v_heap_alloc(MOST_ROWS * BLOCKS * sizeof *activations);
+  result = v_heap_alloc(MOST_ROWS * V_PANEL * sizeof(float));
   for (uint32_t i = 0; i < BYTES / 4; i++) {
-    state = state * 1664525u + 1013904223u;
-    ((uint32_t *)(void *)weights)[i] =
-        (state & 0x07ff07ffu) | 0x20002000u; /* any two bytes are a tame f16 */
+    /* Any two bytes are a tame f16. */
+    ((uint32_t *)(void *)weights)[i] = (next() & 0x07ff07ffu) | 0x20002000u;
   }
+}
+
+static void quantize(uint32_t rows, v_quantization how) {
+  const uint32_t step = v_tile_rows(how.wide), tiles = v_ceil_div(rows, step);
   float x[K];
-  for (uint32_t r = 0; r < V_LANES; r++) {
-    for (uint32_t i = 0; i < K; i++) {
-      state = state * 1664525u + 1013904223u;
-      x[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
-    }
-    v_quantize_row(activations, r, x, K, false);
-    if (r < v_tile_rows(true)) v_quantize_row(activations + BLOCKS, r, x, K, true);
+  for (uint32_t r = 0; r < tiles * step; r++) {
+    for (uint32_t i = 0; i < K; i++) x[i] = (float)(next() >> 8) * 0x1p-23f - 1.0f;
+    v_quantize_row(activations + r / step, tiles, r % step, x, K, how);
   }
 }
 
@@ -53,23 +57,21 @@ V_EXPORT(v_bench_gemv) uint32_t v_bench_gemv(uint32_t kind, uint32_t rows, uint3
     result[0] = read_all();
     return BYTES;
   }
-  const size_t bytes = (size_t)v_panel_bytes(FORMATS[kind], K);
-  const uint32_t panels = (uint32_t)(BYTES / bytes);
-  const v_activation_block *x = activations + (wide ? BLOCKS : 0);
   const v_format format = FORMATS[kind];
-  const uint32_t streams = v_few_panels(format, rows, wide), each = panels / streams;
-  for (uint32_t p = 0; p < each; p++) {
-    const uint8_t *panel = weights + p * bytes;
-    switch (format) {
-      case V_FORMAT_I4B32:
-        v_linear_i4b32_few(x, rows, wide, panel, each * bytes, streams, BLOCKS, result, 32, 8);
-        break;
-      case V_FORMAT_I8B32:
-        v_linear_i8b32_few(x, rows, wide, panel, each * bytes, streams, BLOCKS, result, 32, 8);
-        break;
-      default:
-        v_linear_s8b32_few(x, rows, wide, panel, each * bytes, streams, BLOCKS, result, 32, 8);
+  const size_t bytes = (size_t)v_panel_bytes(format, K);
+  const uint32_t panels = (uint32_t)(BYTES / bytes), streams = v_streams(format, rows, wide);
+  quantize(rows, (v_quantization){wide, v_has_min(format), v_signed_flip()});
+  if (streams == 0) {
+    const v_tile_out to = {.out = result, .stride = V_PANEL};
+    for (uint32_t p = 0; p < panels; p++) {
+      v_linear_blocks(format, activations, rows, wide, weights + p * bytes, BLOCKS, &to);
     }
+    return (uint32_t)(panels * bytes);
+  }
+  const uint32_t each = panels / streams;
+  for (uint32_t p = 0; p < each; p++) {
+    v_linear_streams(format, activations, rows, wide, weights + p * bytes, each * bytes, BLOCKS,
+                     result, streams * V_PANEL, V_PANEL);
   }
   return (uint32_t)(each * streams * bytes);
 }

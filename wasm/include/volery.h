@@ -13,7 +13,7 @@
 #define VOLERY_H
 #include <stdint.h>
 
-#define V_ABI_VERSION 1
+#define V_ABI_VERSION 2
 
 typedef enum {
   V_OK = 0,

@@ -18,7 +18,7 @@ from runtime_py.executors.wasmtime.generation import PARTS, GenerationParts, sam
 from runtime_py.executors.wasmtime.loader import CacheSizes, load, make_memory
 from runtime_py.executors.wasmtime.memory import LinearMemory
 from runtime_py.executors.wasmtime.modules import Variant, choose, engine, module
-from runtime_py.executors.wasmtime.pool import Helpers
+from runtime_py.executors.wasmtime.pool import Helpers, abandon
 from runtime_py.executors.weights import WeightSource
 from runtime_py.program import Program, Rows
 
@@ -158,12 +158,14 @@ class Device:
         instance = seat.instance
         try:
             instance.acquire()
-            self.check_alive()
             if step.threads > 1 and self._helpers is not None:
-                helpers = self._helpers.take(step.threads - 1)
+                helpers = self._helpers.take(step.threads - 1, seat.workspace)
+            self.check_alive()  # now: a helper that died is given back after the loss is known
             return self._execute(seat, helpers, step, rows)
         except DeviceLost as error:
             self._lose(error)
+            if helpers:
+                abandon(instance, seat.workspace)  # they wait for this thread
             raise
         finally:
             if helpers and self._helpers is not None:

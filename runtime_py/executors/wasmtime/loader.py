@@ -19,7 +19,7 @@ from runtime_py.executors.wasmtime.memory import LinearMemory, PrivateMemory, Sh
 from runtime_py.executors.weights import RowRange, WeightSource
 from runtime_py.program import Program
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ALIGNMENT = 64
 RANGE_BYTES = 1 << 20
 """Weights pass through a buffer of about this size: all that loading needs beside them."""

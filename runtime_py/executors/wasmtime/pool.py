@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from runtime_py.errors import DeviceLost
 from runtime_py.executors.wasmtime.calls import Instance
@@ -23,6 +24,7 @@ class Helpers:
         self, instances: Sequence[Instance], on_lost: Callable[[DeviceLost], None]
     ) -> None:
         self._idle = list(range(len(instances)))
+        self._workspaces = [0] * len(instances)  # of the step that each helps last
         self._lock = threading.Lock()
         self._on_lost = on_lost
         # Daemons: an executor that nobody closed must not keep the process alive. Its
@@ -36,11 +38,13 @@ class Helpers:
         for thread in self._threads:
             thread.start()
 
-    def take(self, most: int) -> list[int]:
-        """Reserve up to ``most`` idle helpers."""
+    def take(self, most: int, workspace: int) -> list[int]:
+        """Reserve up to ``most`` idle helpers for a step in ``workspace``."""
         with self._lock:
             taken = self._idle[:most]
             del self._idle[:most]
+        for helper in taken:
+            self._workspaces[helper] = workspace
         return taken
 
     def give(self, taken: list[int]) -> None:
@@ -59,9 +63,21 @@ class Helpers:
     def _work(self, index: int, instance: Instance) -> None:
         try:
             with instance.held():
-                while instance.call("v_worker", index) >= 0:
-                    pass  # only a leader returns with a workspace; helpers never lead
-        except DeviceLost as error:
-            self._on_lost(error)
+                try:
+                    while instance.call("v_worker", index) >= 0:
+                        pass  # only a leader returns with a workspace; helpers never lead
+                except DeviceLost as error:
+                    self._on_lost(error)  # first: who is woken finds out why
+                    abandon(instance, self._workspaces[index])
         finally:
             instance.close()
+
+
+def abandon(instance: Instance, workspace: int) -> None:
+    """Wake the other ranks of the step in ``workspace``, of which one has trapped.
+
+    Args:
+        instance: held by the calling thread; it may be the one that trapped.
+    """
+    with suppress(DeviceLost):  # then nothing of the module works any more
+        instance.call("v_abandon", workspace)

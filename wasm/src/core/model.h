@@ -109,6 +109,7 @@ typedef struct {
   uint8_t *stacks;
   uint32_t max_tokens, max_seqs, num_workspaces, num_threads;
   uint32_t scratch_bytes; /* per thread of a workspace */
+  uint32_t signed_dot;    /* kernels/linear/signed_dot.h */
   uint64_t weight_bytes, workspace_bytes, cache_bytes;
   /* Decoders: */
   bool is_decoder, has_cache; /* it needs v_cache; v_cache was called */

@@ -2,6 +2,7 @@
 
 #include "core/simd.h"
 #include "kernels/linear/layout.h"
+#include "kernels/linear/signed_dot.h"
 
 v_row_parts v_row_parts_of(const v_weight *w) {
   const uint64_t cols = w->cols, blocks = v_ceil_div(w->cols, V_BLOCK);
@@ -16,14 +17,16 @@ v_row_parts v_row_parts_of(const v_weight *w) {
   return (v_row_parts){0, 0, 0};
 }
 
-/* Moves the codes of one row's block to where the kernels read them. */
-static void scatter_codes(uint8_t *codes, uint32_t column, const uint8_t *from, uint32_t count) {
+/* Moves the codes of one row's block, exclusive-or'ed with `flip`, to where the kernels read
+ * them. */
+static void scatter_codes(uint8_t *codes, uint32_t column, const uint8_t *from, uint32_t count,
+                          uint8_t flip) {
   for (uint32_t k = 0; k < count; k += V_GROUP) {
     uint8_t *to = codes + v_code_index(column, k);
 #ifdef __wasm_relaxed_simd__
-    const uint32_t group = v_load_u32(from + k);
+    const uint32_t group = v_load_u32(from + k) ^ flip * 0x01010101u;
 #else
-    const uint16_t group = v_load_u16(from + k);
+    const uint16_t group = v_load_u16(from + k) ^ (uint16_t)(flip * 0x0101u);
 #endif
     __builtin_memcpy(to, &group, sizeof group);
   }
@@ -32,7 +35,7 @@ static void scatter_codes(uint8_t *codes, uint32_t column, const uint8_t *from, 
 static void pack_i8(v_block_i8 *block, uint32_t column, const uint8_t *data, const uint8_t *scale,
                     const uint8_t *min, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++, block++) {
-    scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK);
+    scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK, 0);
     block->scale[column] = v_load_u16(scale + 2 * b);
     block->min[column] = v_load_u16(min + 2 * b);
   }
@@ -41,7 +44,7 @@ static void pack_i8(v_block_i8 *block, uint32_t column, const uint8_t *data, con
 static void pack_i4(v_block_i4 *block, uint32_t column, const uint8_t *data, const uint8_t *scale,
                     const uint8_t *min, uint32_t blocks) {
   for (uint32_t b = 0; b < blocks; b++, block++) {
-    scatter_codes(block->codes, column, data + b * (V_BLOCK / 2), V_BLOCK / 2);
+    scatter_codes(block->codes, column, data + b * (V_BLOCK / 2), V_BLOCK / 2, 0);
     block->scale[column] = v_load_u16(scale + 2 * b);
     block->min[column] = v_load_u16(min + 2 * b);
   }
@@ -49,8 +52,9 @@ static void pack_i4(v_block_i4 *block, uint32_t column, const uint8_t *data, con
 
 static void pack_s8(v_block_s8 *block, uint32_t column, const uint8_t *data, const uint8_t *scale,
                     uint32_t blocks) {
+  const uint8_t flip = v_signed_flip();
   for (uint32_t b = 0; b < blocks; b++, block++) {
-    scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK);
+    scatter_codes(block->codes, column, data + b * V_BLOCK, V_BLOCK, flip);
     block->scale[column] = v_load_u16(scale + 2 * b);
   }
 }

@@ -1,4 +1,5 @@
 #include "kernels/linear/layout.h"
+#include "kernels/linear/signed_dot.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
 
@@ -60,6 +61,7 @@ static int32_t allocate(v_weight *w) {
 int32_t v_plan_weights(v_model *m) {
   const uint64_t start = v_heap_mark();
   const uint64_t bytes = (uint64_t)m->program.num_tensors * sizeof(v_weight);
+  m->signed_dot = v_probe_signed_dot();
   m->weights = v_plan_alloc(bytes);
   if (!m->weights) return V_NO_MEMORY;
   for (uint32_t i = 0; i < m->program.num_tensors; i++) {

@@ -8,7 +8,7 @@ import {
   VoleryError,
 } from "../errors.js";
 
-export const ABI_VERSION = 1;
+export const ABI_VERSION = 2;
 
 /** `v_error` */
 export const Code = Object.freeze({

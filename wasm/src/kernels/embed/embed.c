@@ -1,6 +1,7 @@
 /* out[t] = scale * table[id[t]] + positions[pos[t] + position_offset] + constant. */
 #include "kernels/kernels.h"
 #include "kernels/linear/layout.h"
+#include "kernels/linear/signed_dot.h"
 #include "math/exponential.h"
 
 typedef struct {
@@ -36,7 +37,8 @@ static v128_t codes_at(const uint8_t *codes, uint32_t column, uint32_t k, v_form
       const uint8_t shared = codes[v_code_index(column, (k + l) % (V_BLOCK / 2))];
       q[l] = k < V_BLOCK / 2 ? shared & 15 : shared >> 4;
     } else {
-      q[l] = (int8_t)codes[v_code_index(column, k + l)];
+      const uint8_t flip = format == V_FORMAT_S8B32 ? v_signed_flip() : 0;
+      q[l] = (int8_t)(codes[v_code_index(column, k + l)] ^ flip);
     }
   }
   return wasm_f32x4_convert_i32x4(v_load(q));

@@ -10,7 +10,7 @@ typedef struct {
 } v_columns;
 
 /* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the
- * signed one: engines agree while the second is in 0..127. */
+ * signed one: engines agree while the second is in 0..127 (signed_dot.h has the rest). */
 #ifdef __wasm_relaxed_simd__
 V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
   const v128_t x = wasm_v128_load32_splat(a);
@@ -25,12 +25,27 @@ V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_
 }
 #endif
 
+#define V_GROUP_BYTES (V_PANEL * V_GROUP)
+
+/* One group of 8-bit codes. */
+V_INLINE v_columns v_load_group(const uint8_t *p) {
+#ifdef __wasm_relaxed_simd__
+  return (v_columns){v_load(p), v_load(p + 16)};
+#else
+  return (v_columns){wasm_i16x8_load8x8(p), wasm_i16x8_load8x8(p + 8)};
+#endif
+}
+
 V_INLINE v_columns v_zero_columns(void) {
   return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
 }
+V_INLINE v_columns v_splat_columns(const int32_t *p) {
+  const v128_t x = wasm_v128_load32_splat(p);
+  return (v_columns){x, x};
+}
 
 /* The dot product of row `row` from those of its lanes: exact in 32 bits, since 32 codes of
- * at most 32639 times weights of at most 128 stay below 2^28. */
+ * at most 32639 times weights of at most 255 stay below 2^28. */
 V_INLINE v_columns v_row_dot(const v_columns *dot, uint32_t row, const bool wide) {
   if (!wide || V_WIDE_LANES == 1) return dot[row];
   const v_columns high = dot[2 * row], low = dot[2 * row + 1];
@@ -68,94 +83,31 @@ V_INLINE void v_add_min(v_columns *sum, v_columns min, const v_activation_block 
 }
 
 V_INLINE v_columns v_load_columns(const float *p) { return (v_columns){v_load(p), v_load(p + 4)}; }
-
-V_INLINE void v_add_block(v_columns *sum, v_columns dot, const v_block_scales *w,
-                          const v_activation_block *x, uint32_t row) {
-  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
-  v_add_min(sum, v_load_columns(w->min), x, row);
-}
-
-/* The same for a format without a min. */
-V_INLINE void v_add_symmetric_block(v_columns *sum, v_columns dot, const v_block_scales *w,
-                                    const v_activation_block *x, uint32_t row) {
-  v_add_scaled(sum, dot, v_load_columns(w->scale), x, row);
-}
-
-V_INLINE void v_widen_scales(v_block_scales *to, const uint16_t *scale, const uint16_t *min) {
-  V_UNROLL for (uint32_t c = 0; c < V_PANEL; c += 4) {
-    v_store(to->scale + c, v_f16x4_to_f32x4(scale + c));
-    v_store(to->min + c, v_f16x4_to_f32x4(min + c));
-  }
-}
-
 V_INLINE void v_store_columns(float *out, v_columns c) {
   v_store(out, c.lo);
   v_store(out + 4, c.hi);
 }
 
-/* + bias, + residual, store. */
-V_INLINE void v_finish_rows(const uint32_t rows, const v_columns *sum, const v_tile_out *to) {
+/* v_f16x4_to_f32x4 with its constants in locals. */
+V_INLINE v128_t v_widen_half(const uint16_t *p) {
+  const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13);
+  return v_mul(wasm_v128_and(bits, V_I32((int32_t)0x8fffe000)), V_F32(0x1p112f));
+}
+V_INLINE v_columns v_widen_columns(const uint16_t *p) {
+  return (v_columns){v_widen_half(p), v_widen_half(p + 4)};
+}
+
+/* + bias, + residual, store, for `rows` rows of sums. */
+V_INLINE void v_finish_row(v_columns sum, const v_tile_out *to, uint32_t row) {
   /* Adding -0 changes nothing, not even -0. */
   const v128_t b0 = to->bias ? v_load(to->bias) : V_F32(-0.0f);
   const v128_t b1 = to->bias ? v_load(to->bias + 4) : V_F32(-0.0f);
-  const float *residual = to->residual;
-  float *out = to->out;
-  V_UNROLL for (uint32_t r = 0; r < rows; r++, out += to->stride) {
-    v_columns c = {v_add(sum[r].lo, b0), v_add(sum[r].hi, b1)};
-    if (residual) {
-      c = (v_columns){v_add(c.lo, v_load(residual)), v_add(c.hi, v_load(residual + 4))};
-      residual += to->stride;
-    }
-    v_store_columns(out, c);
+  v_columns c = {v_add(sum.lo, b0), v_add(sum.hi, b1)};
+  if (to->residual) {
+    const float *residual = to->residual + row * to->stride;
+    c = (v_columns){v_add(c.lo, v_load(residual)), v_add(c.hi, v_load(residual + 4))};
   }
+  v_store_columns(to->out + row * to->stride, c);
 }
-
-/* Defines `void name(x, rows, wide, panel, scales, blocks, to)`: a tile of up to V_LANES lanes
- * by a panel of 8 columns. `dot_block(lanes, dot, x, w)` adds a block's integers to started
- * dots, `add_block` takes a row's product into its sums. */
-#define V_DEFINE_TILE(name, block_type, dot_block, add_block)                                     \
-  V_INLINE void name##_rows(const uint32_t rows, const bool wide, const v_activation_block *x,    \
-                            const block_type *w, const v_block_scales *scales, uint32_t blocks,   \
-                            const v_tile_out *to) {                                               \
-    v_columns sum[V_LANES];                                                                       \
-    const uint32_t lanes = wide ? rows * V_WIDE_LANES : rows;                                     \
-    V_UNROLL for (uint32_t r = 0; r < rows; r++) sum[r] = v_zero_columns();                       \
-    for (; blocks > 0; blocks--, x++, w++, scales++) {                                            \
-      v_columns dot[V_LANES];                                                                     \
-      V_UNROLL for (uint32_t l = 0; l < lanes; l++) {                                             \
-        dot[l] = wide ? v_zero_columns() : v_start_short_dot();                                   \
-      }                                                                                           \
-      dot_block(lanes, dot, x, w);                                                                \
-      V_BASE(x);                                                                                  \
-      V_BASE(scales);                                                                             \
-      V_UNROLL for (uint32_t r = 0; r < rows; r++) {                                              \
-        const v_columns product = wide ? v_dot_to_floats(v_row_dot(dot, r, true))                 \
-                                       : v_short_dot_to_floats(dot[r]);                           \
-        add_block(&sum[r], product, scales, x, r);                                                \
-      }                                                                                           \
-    }                                                                                             \
-    v_finish_rows(rows, sum, to);                                                                 \
-  }                                                                                               \
-  void name(const v_activation_block *x, uint32_t rows, bool wide, const block_type *panel,       \
-            const v_block_scales *scales, uint32_t blocks, const v_tile_out *to) {                \
-    if (!wide) {                                                                                  \
-      V_DISPATCH_ROWS(name##_rows, rows, false, x, panel, scales, blocks, to)                     \
-    } else if (V_WIDE_LANES == 1) {                                                               \
-      V_DISPATCH_ROWS(name##_rows, rows, true, x, panel, scales, blocks, to)                      \
-    } else if (rows == 1) {                                                                       \
-      name##_rows(1, true, x, panel, scales, blocks, to);                                         \
-    } else {                                                                                      \
-      name##_rows(2, true, x, panel, scales, blocks, to);                                         \
-    }                                                                                             \
-  }
-
-/* Instantiates `kernel` for 1 to 4 rows and picks one. */
-#define V_DISPATCH_ROWS(kernel, rows, ...)                                                        \
-  switch (rows) {                                                                                 \
-    case 1: kernel(1, __VA_ARGS__); break;                                                        \
-    case 2: kernel(2, __VA_ARGS__); break;                                                        \
-    case 3: kernel(3, __VA_ARGS__); break;                                                        \
-    default: kernel(4, __VA_ARGS__); break;                                                       \
-  }
 
 #endif

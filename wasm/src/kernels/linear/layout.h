@@ -45,16 +45,24 @@ V_INLINE uint32_t v_code_index(uint32_t column, uint32_t k) {
 /* Formats with a scale for every 32 columns. They always lie in panels. */
 V_INLINE bool v_is_block_format(v_format format) { return format >= V_FORMAT_I8B32; }
 
+/* Whether blocks have a min besides the scale. */
+V_INLINE bool v_has_min(v_format format) { return format != V_FORMAT_S8B32; }
+
+V_INLINE uint32_t v_block_bytes(v_format format) {
+  switch (format) {
+    case V_FORMAT_I8B32: return sizeof(v_block_i8);
+    case V_FORMAT_I4B32: return sizeof(v_block_i4);
+    default: return sizeof(v_block_s8);
+  }
+}
+
 V_INLINE uint64_t v_panel_bytes(v_format format, uint32_t k) {
   switch (format) {
     case V_FORMAT_F32: return (uint64_t)k * V_PANEL * 4;
     case V_FORMAT_F16: return (uint64_t)k * V_PANEL * 2;
-    case V_FORMAT_I8B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_i8);
-    case V_FORMAT_I4B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_i4);
-    case V_FORMAT_S8B32: return (uint64_t)v_ceil_div(k, V_BLOCK) * sizeof(v_block_s8);
-    case V_FORMAT_I8R: break;
+    case V_FORMAT_I8R: return 0;
+    default: return (uint64_t)v_ceil_div(k, V_BLOCK) * v_block_bytes(format);
   }
-  return 0;
 }
 
 #endif

@@ -5,22 +5,21 @@
  * while it works on that panel. The micro-kernels add bias and residual and write to out,
  * which is safe when out is the residual. With an activation, and in a last, partial
  * column panel, they fill a small buffer in the first cache instead, 64 columns at a time,
- * and a second pass takes its rows to out. So do the kernels of few_rows.h, which stream the
- * weights of block formats when one tile holds all rows. */
+ * and a second pass takes its rows to out. So do those of linear_streams.c, which take one
+ * or two rows of block formats. */
 #include "kernels/kernels.h"
+#include "kernels/linear/signed_dot.h"
 #include "kernels/linear/tiles.h"
 #include "math/activation.h"
 #include "math/exponential.h"
 
-#define PANEL_ROWS 32
+#define PANEL_ROWS V_MOST_ROWS
 #define CHUNK_COLUMNS 64
-#define FEW_ROWS 8 /* up to here, widening a panel's scales for all tiles costs more */
 
 typedef struct {
   float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
   float *widened;             /* f16: one column panel in f32 */
-  v_block_scales *scales;     /* block formats: one column panel's scales in f32 */
-  v_activation_block *blocks; /* block formats: [PANEL_ROWS / v_tile_rows(wide)][blocks] */
+  v_activation_block *blocks; /* block formats: [blocks][tiles of rows] */
   bool wide;                  /* 16-bit activations */
   float *rows;                /* f32, f16: [PANEL_ROWS / 4][k][4] */
 } v_linear_scratch_parts;
@@ -32,8 +31,8 @@ uint64_t v_linear_scratch(const v_program *p, const v_op_record *op) {
   const uint64_t k = w->shape[1], blocks = v_ceil_div(w->shape[1], V_BLOCK);
   const uint64_t results = PANEL_ROWS * CHUNK_COLUMNS * sizeof(float);
   if (v_is_block_format((v_format)w->format)) {
-    return results + blocks * (sizeof(v_block_scales) +
-                               PANEL_ROWS / v_tile_rows(is_wide(op)) * sizeof(v_activation_block));
+    const uint64_t tiles = PANEL_ROWS / v_tile_rows(is_wide(op));
+    return results + blocks * tiles * sizeof(v_activation_block);
   }
   return results + k * sizeof(float) * (PANEL_ROWS + V_PANEL);
 }
@@ -44,8 +43,7 @@ static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) 
   s.results = (float *)(void *)t->scratch;
   float *rest = s.results + PANEL_ROWS * CHUNK_COLUMNS;
   if (v_is_block_format(w->format)) {
-    s.scales = (v_block_scales *)(void *)rest;
-    s.blocks = (v_activation_block *)(void *)(s.scales + v_ceil_div(w->cols, V_BLOCK));
+    s.blocks = (v_activation_block *)(void *)rest;
   } else {
     s.widened = rest;
     s.rows = rest + (size_t)w->cols * V_PANEL;
@@ -53,19 +51,30 @@ static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) 
   return s;
 }
 
-/* Rows x of the row panel as the micro-kernels read them. */
-static void prepare_rows(const v_linear_scratch_parts *s, const v_weight *w, const float *x,
-                         size_t x_stride, uint32_t rows) {
-  const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK);
-  for (uint32_t r = 0; r < rows; r++, x += x_stride) {
-    if (v_is_block_format(w->format)) {
-      const uint32_t step = v_tile_rows(s->wide);
-      v_quantize_row(s->blocks + r / step * blocks, r % step, x, w->cols, s->wide);
+/* Rows x of the row panel as the micro-kernels of the block formats read them. */
+static void quantize_rows(const v_linear_scratch_parts *s, const v_weight *w, const float *x,
+                          size_t x_stride, uint32_t rows) {
+  const v_quantization how = {.wide = s->wide,
+                              .has_min = v_has_min(w->format),
+                              .excess = v_signed_flip()};
+  const uint32_t step = v_tile_rows(s->wide), tiles = v_ceil_div(rows, step);
+  for (uint32_t r = 0; r < tiles * step; r++, x += x_stride) {
+    v_activation_block *tile = s->blocks + r / step;
+    if (r < rows) {
+      v_quantize_row(tile, tiles, r % step, x, w->cols, how);
     } else {
-      const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
-      float *to = s->rows + (size_t)tile * w->cols * V_TILE_ROWS + lane;
-      for (uint32_t i = 0; i < w->cols; i++) to[i * V_TILE_ROWS] = x[i];
+      v_clear_row(tile, tiles, r % step, w->cols);
     }
+  }
+}
+
+/* The same for the others: four rows side by side. */
+static void transpose_rows(const v_linear_scratch_parts *s, const v_weight *w, const float *x,
+                           size_t x_stride, uint32_t rows) {
+  for (uint32_t r = 0; r < rows; r++, x += x_stride) {
+    const uint32_t tile = r / V_TILE_ROWS, lane = r % V_TILE_ROWS;
+    float *to = s->rows + (size_t)tile * w->cols * V_TILE_ROWS + lane;
+    for (uint32_t i = 0; i < w->cols; i++) to[i * V_TILE_ROWS] = x[i];
   }
 }
 
@@ -84,28 +93,6 @@ uint32_t v_linear_tiles(const v_task *t) {
          v_ceil_div(v_width(t, t->op->out), tile_columns(t));
 }
 
-/* The next `rows` rows. */
-static void next_tile(v_tile_out *to, uint32_t rows) {
-  to->out += rows * to->stride;
-  if (to->residual) to->residual += rows * to->stride;
-}
-
-/* One panel of 8 columns for all rows of the row panel: its scales are widened once. */
-#define DEFINE_PANEL(format, block_type)                                                          \
-  static void panel_##format##b32(const v_linear_scratch_parts *s, const v_weight *w,             \
-                                  const uint8_t *panel, uint32_t rows, v_tile_out to) {           \
-    const uint32_t blocks = v_ceil_div(w->cols, V_BLOCK), step = v_tile_rows(s->wide);            \
-    const block_type *weights = (const block_type *)(const void *)panel;                          \
-    v_widen_scales_##format(s->scales, weights, blocks);                                          \
-    for (uint32_t r = 0; r < rows; r += step, next_tile(&to, step)) {                             \
-      v_linear_##format##b32_4x8(s->blocks + r / step * blocks, v_min_u32(step, rows - r),        \
-                                 s->wide, weights, s->scales, blocks, &to);                       \
-    }                                                                                             \
-  }
-DEFINE_PANEL(i8, v_block_i8)
-DEFINE_PANEL(i4, v_block_i4)
-DEFINE_PANEL(s8, v_block_s8)
-
 static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const uint8_t *panel,
                       uint32_t rows, v_tile_out to) {
   const float *weights = (const float *)(const void *)panel;
@@ -115,12 +102,14 @@ static void panel_f32(const v_linear_scratch_parts *s, const v_weight *w, const 
     }
     weights = s->widened;
   }
-  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS, next_tile(&to, V_TILE_ROWS)) {
+  for (uint32_t r = 0; r < rows; r += V_TILE_ROWS) {
     v_linear_f32_4x8(s->rows + (size_t)r * w->cols, rows - r, weights, w->cols, &to);
+    to.out += V_TILE_ROWS * to.stride;
+    if (to.residual) to.residual += V_TILE_ROWS * to.stride;
   }
 }
 
-/* A run of columns of one row panel, and what becomes of its products. */
+/* Columns of one row panel, and what becomes of its products. */
 typedef struct {
   const v_weight *w;
   const v_linear_scratch_parts *s;
@@ -135,11 +124,11 @@ typedef struct {
 /* The product of the row panel and the 8 columns from `column` on. */
 static void multiply_panel(const v_linear_tile *k, uint32_t column, v_tile_out to) {
   const uint8_t *panel = k->w->data + column / V_PANEL * k->w->panel_bytes;
-  switch (k->w->format) {
-    case V_FORMAT_I8B32: panel_i8b32(k->s, k->w, panel, k->rows, to); break;
-    case V_FORMAT_I4B32: panel_i4b32(k->s, k->w, panel, k->rows, to); break;
-    case V_FORMAT_S8B32: panel_s8b32(k->s, k->w, panel, k->rows, to); break;
-    default: panel_f32(k->s, k->w, panel, k->rows, to);
+  if (v_is_block_format(k->w->format)) {
+    v_linear_blocks(k->w->format, k->s->blocks, k->rows, k->s->wide, panel,
+                    v_ceil_div(k->w->cols, V_BLOCK), &to);
+  } else {
+    panel_f32(k->s, k->w, panel, k->rows, to);
   }
 }
 
@@ -192,8 +181,9 @@ static void buffer_columns(const v_linear_tile *k, uint32_t first, uint32_t colu
   finish(k, k->s->results, first, columns, NULL);
 }
 
-static void run_many(const v_linear_tile *k) {
-  uint32_t c = k->first;
+/* Columns from `first` on. */
+static void run_columns(const v_linear_tile *k, uint32_t first) {
+  uint32_t c = first;
   if (k->activation == V_ACTIVATION_NONE) {
     const uint32_t whole = (k->end - c) / V_PANEL * V_PANEL;
     write_columns(k, c, whole);
@@ -204,66 +194,45 @@ static void run_many(const v_linear_tile *k) {
   }
 }
 
-/* All rows by `panels` panels, `apart` panels from each other. */
-static void few_rows(const v_linear_tile *k, uint32_t panel, uint32_t apart, uint32_t panels,
-                     float *out) {
-  const v_linear_scratch_parts *s = k->s;
-  const uint8_t *data = k->w->data + panel * k->w->panel_bytes;
-  const size_t bytes = (size_t)(apart * k->w->panel_bytes);
-  const size_t stride = (size_t)k->rows * CHUNK_COLUMNS;
-  const uint32_t blocks = v_ceil_div(k->w->cols, V_BLOCK), step = v_tile_rows(s->wide);
-  const v_activation_block *x = s->blocks;
-  for (uint32_t r = 0; r < k->rows; r += step, x += blocks, out += step * CHUNK_COLUMNS) {
-    const uint32_t rows = v_min_u32(step, k->rows - r);
-    switch (k->w->format) {
-      case V_FORMAT_I8B32:
-        v_linear_i8b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
-                           stride);
-        break;
-      case V_FORMAT_I4B32:
-        v_linear_i4b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
-                           stride);
-        break;
-      default:
-        v_linear_s8b32_few(x, rows, s->wide, data, bytes, panels, blocks, out, CHUNK_COLUMNS,
-                           stride);
-    }
-  }
-}
-
-/* `count` panels from number `from` on in each of `streams` streams, which are `apart`
- * panels from each other: 64 columns of each at a time. */
-static void run_streams(const v_linear_tile *k, uint32_t from, uint32_t count, uint32_t streams,
-                        uint32_t apart) {
-  const uint32_t most = CHUNK_COLUMNS / V_PANEL;
-  for (uint32_t p = 0; p < count; p += most) {
-    const uint32_t n = v_min_u32(most, count - p);
-    for (uint32_t i = 0; i < n; i++) {
-      few_rows(k, from + p + i, apart, streams, k->s->results + i * V_PANEL);
+/* `streams` runs of `each` panels, side by side from the first column on: 64 columns of each
+ * at a time. */
+static void run_streams(const v_linear_tile *k, uint32_t streams, uint32_t each) {
+  const uint32_t most = CHUNK_COLUMNS / V_PANEL, blocks = v_ceil_div(k->w->cols, V_BLOCK);
+  const size_t apart = (size_t)(each * k->w->panel_bytes);
+  const size_t buffer = (size_t)k->rows * CHUNK_COLUMNS; /* of a stream */
+  const uint8_t *panel = k->w->data + k->first / V_PANEL * k->w->panel_bytes;
+  for (uint32_t p = 0; p < each; p += most) {
+    const uint32_t n = v_min_u32(most, each - p);
+    for (uint32_t i = 0; i < n; i++, panel += k->w->panel_bytes) {
+      v_linear_streams(k->w->format, k->s->blocks, k->rows, k->s->wide, panel, apart, blocks,
+                       k->s->results + i * V_PANEL, CHUNK_COLUMNS, buffer);
     }
     for (uint32_t j = 0; j < streams; j++) {
-      const uint32_t first = (from + p + j * apart) * V_PANEL;
-      finish(k, k->s->results + (size_t)j * k->rows * CHUNK_COLUMNS, first,
-             v_min_u32(n * V_PANEL, k->end - first), k->bias ? k->bias + first : NULL);
+      const uint32_t first = k->first + (p + j * each) * V_PANEL;
+      finish(k, k->s->results + j * buffer, first, n * V_PANEL, k->bias ? k->bias + first : NULL);
     }
   }
 }
 
-static void run_few(const v_linear_tile *k) {
-  const uint32_t from = k->first / V_PANEL, panels = v_ceil_div(k->end - k->first, V_PANEL);
-  const bool single = k->rows <= v_tile_rows(k->s->wide);
-  const uint32_t streams = single ? v_few_panels(k->w->format, k->rows, k->s->wide) : 1;
-  const uint32_t each = panels / streams, rest = panels % streams;
-  run_streams(k, from, each, streams, each);
-  run_streams(k, from + each * streams, rest, 1, 0);
+static void run(const v_linear_tile *k) {
+  uint32_t first = k->first;
+  const bool block_format = v_is_block_format(k->w->format);
+  const uint32_t streams = block_format ? v_streams(k->w->format, k->rows, k->s->wide) : 0;
+  if (streams) {
+    const uint32_t each = (k->end - first) / V_PANEL / streams;
+    run_streams(k, streams, each);
+    first += streams * each * V_PANEL;
+  }
+  run_columns(k, first);
 }
 
 void v_linear_run(v_task *t, uint32_t tile) {
   const v_op_record *op = t->op;
   const v_weight *w = v_tensor(t, V_LINEAR_WEIGHT);
   const v_linear_scratch_parts s = scratch_parts(t, w);
-  const uint32_t width = v_width(t, op->out), run = tile_columns(t);
-  const uint32_t runs = v_ceil_div(width, run), panel = tile / runs, first = tile % runs * run;
+  const uint32_t width = v_width(t, op->out), columns = tile_columns(t);
+  const uint32_t runs = v_ceil_div(width, columns), panel = tile / runs;
+  const uint32_t first = tile % runs * columns;
   const uint32_t row0 = panel * PANEL_ROWS;
   const size_t out_at = (size_t)row0 * width;
   const v_linear_tile k = {
@@ -272,7 +241,7 @@ void v_linear_run(v_task *t, uint32_t tile) {
       .rows = v_min_u32(PANEL_ROWS, v_out_rows(t) - row0),
       .width = width,
       .first = first,
-      .end = v_min_u32(first + run, width),
+      .end = v_min_u32(first + columns, width),
       .activation = (v_activation)op->uints[V_LINEAR_ACTIVATION],
       .bias = v_vector(t, V_LINEAR_BIAS),
       .residual = op->ins[V_LINEAR_RESIDUAL] >= 0 ? v_in(t, V_LINEAR_RESIDUAL) + out_at : NULL,
@@ -281,12 +250,12 @@ void v_linear_run(v_task *t, uint32_t tile) {
   const size_t x_stride = v_width(t, op->ins[V_LINEAR_X]);
   const float *x = v_in(t, V_LINEAR_X) + row0 * x_stride + op->uints[V_LINEAR_X_OFFSET];
   if (t->prepared != panel + 1) {
-    prepare_rows(&s, w, x, x_stride, k.rows);
+    if (v_is_block_format(w->format)) {
+      quantize_rows(&s, w, x, x_stride, k.rows);
+    } else {
+      transpose_rows(&s, w, x, x_stride, k.rows);
+    }
     t->prepared = panel + 1;
   }
-  if (v_is_block_format(w->format) && k.rows <= FEW_ROWS) {
-    run_few(&k);
-  } else {
-    run_many(&k);
-  }
+  run(&k);
 }

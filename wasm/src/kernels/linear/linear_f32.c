@@ -1,5 +1,4 @@
 /* linear_f32_4x8: f32 weights; f16 ones are widened to f32 panels first. */
-#include "kernels/linear/tiles.h"
 #include "kernels/linear/block_dot.h"
 
 V_INLINE v128_t multiply_add(v128_t a, v128_t b, v128_t c) {
@@ -24,10 +23,15 @@ V_INLINE void tile(const uint32_t rows, const float *x, const float *w, uint32_t
       sum[r].hi = multiply_add(a, w1, sum[r].hi);
     }
   }
-  v_finish_rows(rows, sum, to);
+  V_UNROLL for (uint32_t r = 0; r < rows; r++) v_finish_row(sum[r], to, r);
 }
 
 void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k,
                       const v_tile_out *to) {
-  V_DISPATCH_ROWS(tile, rows, x, panel, k, to)
+  switch (rows) {
+    case 1: tile(1, x, panel, k, to); break;
+    case 2: tile(2, x, panel, k, to); break;
+    case 3: tile(3, x, panel, k, to); break;
+    default: tile(4, x, panel, k, to); break;
+  }
 }

@@ -38,7 +38,8 @@ V_INLINE void store_codes(v_activation_block *block, uint32_t row, const v128_t 
 }
 #endif
 
-V_INLINE void quantize_block(const float *x, v_activation_block *block, uint32_t row, bool wide) {
+V_INLINE void quantize_block(const float *x, v_activation_block *block, uint32_t row,
+                             const bool wide, v_quantization how) {
   const int16_t limit = wide ? MOST_WIDE : MOST_NARROW;
   v128_t v[8];
   v128_t most = wasm_i32x4_const_splat(0);
@@ -67,24 +68,38 @@ V_INLINE void quantize_block(const float *x, v_activation_block *block, uint32_t
   }
   store_codes(block, row, n, wide);
   block->scale[row] = sa;
-  block->sum[row] = sa * (float)v_sum_lanes_i32(total);
-}
-
-V_INLINE void quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k,
-                           bool wide) {
-  const uint32_t whole = k / V_BLOCK, rest = k % V_BLOCK;
-  for (uint32_t b = 0; b < whole; b++) quantize_block(x + b * V_BLOCK, tile + b, row, wide);
-  if (rest) {
-    float tail[V_BLOCK] = {0};
-    v_copy(tail, x + whole * V_BLOCK, rest * sizeof(float));
-    quantize_block(tail, tile + whole, row, wide);
+  const int32_t sum = v_sum_lanes_i32(total);
+  if (how.has_min) {
+    block->sum[row] = sa * (float)sum;
+  } else {
+    block->start[row] = -how.excess * sum;
   }
 }
 
-void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k, bool wide) {
-  if (wide) {
-    quantize_row(tile, row, x, k, true);
+V_INLINE void quantize_row(v_activation_block *tile, size_t stride, uint32_t row, const float *x,
+                           uint32_t k, const bool wide, v_quantization how) {
+  const uint32_t whole = k / V_BLOCK, rest = k % V_BLOCK;
+  for (uint32_t b = 0; b < whole; b++, x += V_BLOCK, tile += stride) {
+    quantize_block(x, tile, row, wide, how);
+  }
+  if (rest) {
+    float tail[V_BLOCK] = {0};
+    v_copy(tail, x, rest * sizeof(float));
+    quantize_block(tail, tile, row, wide, how);
+  }
+}
+
+void v_quantize_row(v_activation_block *tile, size_t stride, uint32_t row, const float *x,
+                    uint32_t k, v_quantization how) {
+  if (how.wide) {
+    quantize_row(tile, stride, row, x, k, true, how);
   } else {
-    quantize_row(tile, row, x, k, false);
+    quantize_row(tile, stride, row, x, k, false, how);
+  }
+}
+
+void v_clear_row(v_activation_block *tile, size_t stride, uint32_t row, uint32_t k) {
+  for (uint32_t b = 0; b < v_ceil_div(k, V_BLOCK); b++, tile += stride) {
+    tile->scale[row] = tile->sum[row] = 0; /* so is start */
   }
 }

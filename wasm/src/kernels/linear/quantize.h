@@ -23,14 +23,30 @@ V_INLINE uint32_t v_tile_rows(bool wide) { return wide ? V_LANES / V_WIDE_LANES 
 /* One group of k of the four lanes: 16 bytes. */
 typedef v_activation_code v_activation_group[V_LANES][V_GROUP];
 
-/* x = code * scale; sum = scale * (sum of the block's codes); by row. */
+/* x = code * scale, by row. For weights with a min: sum = scale * (sum of the block's codes).
+ * For those without: where the integer dot product starts, which takes off what their codes
+ * have too much (signed_dot.h). */
 typedef struct {
   v_activation_group codes[V_BLOCK / V_GROUP];
-  float scale[V_LANES], sum[V_LANES];
+  float scale[V_LANES];
+  union {
+    float sum[V_LANES];
+    int32_t start[V_LANES];
+  };
 } v_activation_block;
 
-/* Quantizes k floats into row `row` of a tile of ceil(k / 32) blocks, to 8-bit codes or, as
- * `wide`, to 16; what a last, partial block lacks counts as 0. */
-void v_quantize_row(v_activation_block *tile, uint32_t row, const float *x, uint32_t k, bool wide);
+typedef struct {
+  bool wide;      /* 16-bit codes instead of 8 */
+  bool has_min;   /* of the weights */
+  int32_t excess; /* of the packed codes of weights without a min: 0 or 128 */
+} v_quantization;
+
+/* Quantizes k floats into row `row` of a tile of ceil(k / 32) blocks, `stride` blocks apart;
+ * what a last, partial block lacks counts as 0. */
+void v_quantize_row(v_activation_block *tile, size_t stride, uint32_t row, const float *x,
+                    uint32_t k, v_quantization how);
+
+/* Row `row` of the tile is computed for nothing: tame numbers, which cost no more than others. */
+void v_clear_row(v_activation_block *tile, size_t stride, uint32_t row, uint32_t k);
 
 #endif

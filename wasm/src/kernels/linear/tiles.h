@@ -1,14 +1,10 @@
-/* The micro-kernels: a tile of 1 to 4 rows by one panel of 8 columns, plus bias and
- * residual while it is in registers. Names say format and tile; the instruction set is the
- * build's. A row's bits do not depend on the number of rows in its tile. */
+/* The micro-kernels: a few rows by panels of 8 columns. A row's bits do not depend on the
+ * number of rows beside it, nor on the kernel. */
 #ifndef VOLERY_LINEAR_TILES_H
 #define VOLERY_LINEAR_TILES_H
 #include "kernels/linear/quantize.h"
 
-/* A panel's scales and mins of one block in f32: widened once for all tiles of a panel. */
-typedef struct {
-  float scale[V_PANEL], min[V_PANEL];
-} v_block_scales;
+#define V_MOST_ROWS 32 /* of a row panel */
 
 /* Where the results go. Without a bias or a residual the pointer is NULL. */
 typedef struct {
@@ -18,39 +14,21 @@ typedef struct {
   const float *bias;     /* [8] */
 } v_tile_out;
 
-void v_widen_scales_i8(v_block_scales *to, const v_block_i8 *panel, uint32_t blocks);
-void v_widen_scales_i4(v_block_scales *to, const v_block_i4 *panel, uint32_t blocks);
-void v_widen_scales_s8(v_block_scales *to, const v_block_s8 *panel, uint32_t blocks);
+/* Block formats: up to V_MOST_ROWS rows by one panel. x: [blocks][tiles], for
+ * tiles = ceil(rows / v_tile_rows(wide)). */
+void v_linear_blocks(v_format format, const v_activation_block *x, uint32_t rows, bool wide,
+                     const uint8_t *panel, uint32_t blocks, const v_tile_out *to);
 
-/* `wide`: x has 16-bit codes, and at most v_tile_rows(true) rows. */
-void v_linear_i8b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
-                        const v_block_i8 *panel, const v_block_scales *scales, uint32_t blocks,
-                        const v_tile_out *to);
-void v_linear_i4b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
-                        const v_block_i4 *panel, const v_block_scales *scales, uint32_t blocks,
-                        const v_tile_out *to);
-void v_linear_s8b32_4x8(const v_activation_block *x, uint32_t rows, bool wide,
-                        const v_block_s8 *panel, const v_block_scales *scales, uint32_t blocks,
-                        const v_tile_out *to);
+/* Block formats: 1 row, or 2 with 8-bit codes, by v_streams panels, panel_bytes apart, to
+ * out[row * row_stride + panel * panel_stride + column]. */
+void v_linear_streams(v_format format, const v_activation_block *x, uint32_t rows, bool wide,
+                      const uint8_t *panel, size_t panel_bytes, uint32_t blocks, float *out,
+                      size_t row_stride, size_t panel_stride);
 
-/* How many panels the kernels for few rows take at once. */
-V_INLINE uint32_t v_few_panels(v_format format, uint32_t rows, bool wide) {
-  const uint32_t lanes = wide ? rows * V_WIDE_LANES : rows;
-  const uint32_t most = format == V_FORMAT_S8B32 ? 2 : 4;
-  return lanes <= 2 && lanes < most ? most / lanes : 1;
-}
+/* How many panels v_linear_streams takes at once; 0 where it does not take the rows. */
+uint32_t v_streams(v_format format, uint32_t rows, bool wide);
 
-/* All rows, few enough for one tile, by `panels` panels (v_few_panels, or 1), panel_bytes
- * apart, to out[row * row_stride + panel * panel_stride + column]. */
-#define V_DECLARE_FEW_ROWS(name)                                                                  \
-  void name(const v_activation_block *x, uint32_t rows, bool wide, const uint8_t *panel,          \
-            size_t panel_bytes, uint32_t panels, uint32_t blocks, float *out,                     \
-            size_t row_stride, size_t panel_stride)
-V_DECLARE_FEW_ROWS(v_linear_i8b32_few);
-V_DECLARE_FEW_ROWS(v_linear_i4b32_few);
-V_DECLARE_FEW_ROWS(v_linear_s8b32_few);
-
-/* x: [k][4], rows side by side; panel: [k][8]. */
+/* f32: x: [k][4], rows side by side; panel: [k][8]. */
 void v_linear_f32_4x8(const float *x, uint32_t rows, const float *panel, uint32_t k,
                       const v_tile_out *to);
 
