@@ -29,11 +29,12 @@ from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.executors.wasmtime import WasmtimeExecutor, modules
 from runtime_py.executors.wasmtime.calls import Instance
 from runtime_py.executors.wasmtime.loader import ABI_VERSION, allocate, load, make_memory
-from runtime_py.executors.weights import RowRange, WeightSource
+from runtime_py.executors.weights import MemoryWeights, RowRange, WeightSource
 from runtime_py.program import OpKind, Program, TensorFormat
 from tests.ops.cases import make_step, normal
 from tests.ops.cases.builder import Builder
 from tests.ops.cases.encoder import encoder, weights_of
+from tests.wasm.models import linear, random_parts
 
 ROOT = Path(__file__).parents[2]
 BUILDS = ("simd", "relaxed", "simd-threads", "relaxed-threads")
@@ -59,6 +60,15 @@ def test_auto_variant(threads: int, steps: int | None, build: str) -> None:
     model = small(threads=threads, concurrent_steps=steps)
     assert model.variant == build
     assert model.limits.concurrent_steps == (steps or threads)
+    model.close()
+
+
+@pytest.mark.parametrize(("bits", "build"), [(8, "relaxed"), (16, "simd")])
+def test_auto_takes_plain_simd_for_16_bit_activations(bits: int, build: str) -> None:
+    program = linear(TensorFormat.I4B32, 64, 64, vocab=8, bits=bits)
+    weights = MemoryWeights(program, random_parts(program))
+    model = WasmtimeExecutor.from_weights(program, weights, max_tokens=8, max_seqs=1)
+    assert model.variant == build
     model.close()
 
 

@@ -81,7 +81,7 @@ class Device:
         kv_format: KVFormat,
     ) -> Device:
         """Instantiate the module, load the model, start the helpers."""
-        variant = choose(variant, limits.threads > 1 or limits.concurrent_steps > 1)
+        variant = choose(variant, limits.threads > 1 or limits.concurrent_steps > 1, program)
         shared = variant.endswith("-threads")
         wasm = module(variant)
         memory = make_memory(engine(shared), wasm, shared)

@@ -12,14 +12,14 @@ typedef struct {
 /* acc += codes * weights over one V_GROUP of k. The first operand of the relaxed dot is the
  * signed one: engines agree while the second is in 0..127 (signed_dot.h has the rest). */
 #ifdef __wasm_relaxed_simd__
-V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
-  const v128_t x = wasm_v128_load32_splat(a);
+V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[4 * V_GROUP], v_columns w) {
+  const v128_t x = v_load(a);
   acc->lo = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, w.lo, acc->lo);
   acc->hi = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, w.hi, acc->hi);
 }
 #else
-V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[V_GROUP], v_columns w) {
-  const v128_t x = wasm_v128_load32_splat(a);
+V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[4 * V_GROUP], v_columns w) {
+  const v128_t x = v_load(a);
   acc->lo = wasm_i32x4_add(acc->lo, wasm_i32x4_dot_i16x8(x, w.lo));
   acc->hi = wasm_i32x4_add(acc->hi, wasm_i32x4_dot_i16x8(x, w.hi));
 }

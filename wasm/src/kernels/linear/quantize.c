@@ -7,10 +7,10 @@
 
 /* Spreads 16 bytes of codes over four groups of one lane. */
 V_INLINE void store_groups(v_activation_block *block, uint32_t group, uint32_t lane, v128_t codes) {
-  wasm_v128_store32_lane(block->codes[group][lane], codes, 0);
-  wasm_v128_store32_lane(block->codes[group + 1][lane], codes, 1);
-  wasm_v128_store32_lane(block->codes[group + 2][lane], codes, 2);
-  wasm_v128_store32_lane(block->codes[group + 3][lane], codes, 3);
+  v_store(block->codes[group][lane], wasm_i32x4_shuffle(codes, codes, 0, 0, 0, 0));
+  v_store(block->codes[group + 1][lane], wasm_i32x4_shuffle(codes, codes, 1, 1, 1, 1));
+  v_store(block->codes[group + 2][lane], wasm_i32x4_shuffle(codes, codes, 2, 2, 2, 2));
+  v_store(block->codes[group + 3][lane], wasm_i32x4_shuffle(codes, codes, 3, 3, 3, 3));
 }
 
 /* 32 codes as four vectors of i16. */

@@ -20,8 +20,9 @@ typedef int16_t v_activation_code; /* what i32x4.dot_i16x8 eats */
 /* Rows in a tile. */
 V_INLINE uint32_t v_tile_rows(bool wide) { return wide ? V_LANES / V_WIDE_LANES : V_LANES; }
 
-/* One group of k of the four lanes: 16 bytes. */
-typedef v_activation_code v_activation_group[V_LANES][V_GROUP];
+/* One group of k of the four lanes, each four times, as a vector that meets four columns: a
+ * plain load is the one way to it that every engine does well. */
+typedef v_activation_code v_activation_group[V_LANES][4 * V_GROUP];
 
 /* x = code * scale, by row. For weights with a min: sum = scale * (sum of the block's codes).
  * For those without: where the integer dot product starts, which takes off what their codes
