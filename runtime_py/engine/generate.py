@@ -60,6 +60,8 @@ class GenerateRequest:
     """`Engine.generate` makes it; a stream reads it.
 
     Attributes:
+        lane: the model's name on the device.
+        aborted: its owner does not want it any more.
         future: done when the request ended; raises why it failed.
         queue_ns: from arrival to its first step, -1 before.
         cached_tokens: tokens of the prompt that were not computed again.
@@ -69,9 +71,11 @@ class GenerateRequest:
         "_active",
         "_prompt_counts",
         "_waiter",
+        "aborted",
         "arrival_ns",
         "cached_tokens",
         "future",
+        "lane",
         "options",
         "prompt",
         "queue_ns",
@@ -83,6 +87,7 @@ class GenerateRequest:
     def __init__(
         self,
         request_id: int,
+        lane: str,
         prompt: Sequence[int],
         options: GenerateOptions,
         stop_ids: tuple[int, ...],
@@ -91,6 +96,8 @@ class GenerateRequest:
         arrival_ns: int,
     ) -> None:
         self.request_id = request_id
+        self.lane = lane
+        self.aborted = False
         self.prompt = prompt
         self.options = o = options
         self.stop_ids = stop_ids
