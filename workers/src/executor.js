@@ -3,11 +3,14 @@
  * Every host makes it from bytes, so the table of op cases runs without artifacts.
  */
 import { Aborted, InvalidInput, OutOfMemory } from "./errors.js";
+import { PARALLEL_READS } from "./artifact/reader.js";
 import { InlinePool } from "./pool/inline.js";
 import { ThreadPool } from "./pool/pool.js";
 import { decodeProgram } from "./program/format.js";
-import { encodeStep, readResult, writeStep } from "./step.js";
-import { Runtime } from "./wasm/instance.js";
+import { StepChecker } from "./step/check.js";
+import { samplingWords } from "./step/check-sampling.js";
+import { Workspace } from "./step/workspace.js";
+import { KV_FORMATS, Runtime } from "./wasm/instance.js";
 import { stagingBytes, WeightLoader } from "./wasm/load.js";
 import { canPostSharedMemory } from "./wasm/probes.js";
 import { chooseVariant, loadModule } from "./wasm/variants.js";
@@ -16,7 +19,9 @@ import { chooseVariant, loadModule } from "./wasm/variants.js";
 /** @typedef {import("./pool/inline.js").StepRunner} StepRunner */
 /** @typedef {import("./program/format.js").ProgramInfo} ProgramInfo */
 /** @typedef {import("./step.js").Step} Step */
+/** @typedef {import("./step.js").StepLimits} StepLimits */
 /** @typedef {import("./step.js").StepResult} StepResult */
+/** @typedef {import("./wasm/instance.js").CacheOptions} CacheOptions */
 
 export const MAX_THREADS = 64;
 
@@ -32,13 +37,20 @@ export const MAX_THREADS = 64;
  * @property {number} threads asked for; `WasmExecutor.threads` says what there is
  * @property {number} maxTokens most tokens in a step
  * @property {number} maxSeqs most sequences in a step
+ * @property {number} [kvBlocks] of a decoder, which needs it: blocks of its key-value cache,
+ *   32 tokens each
+ * @property {"f32" | "f16"} [kvFormat] of a decoder: how the cache stores keys and values,
+ *   f32 by default
+ * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default, and
+ *   `maxSeqs`
  * @property {import("./wasm/variants.js").WasmOptions} [wasm]
  * @property {(limits: {workspaces: number}) => number} [expectedBytes] what memory the
- *   artifact says it needs
+ *   artifact says it needs, the cache included
  */
 
 export class WasmExecutor {
-  /** @type {{runtime: Runtime, pool: StepRunner} | null} null once closed */
+  /** @type {{pool: StepRunner, checker: StepChecker, workspaces: Workspace[]} | null} null
+   *    once closed */
   #loaded;
   /** @type {Promise<void> | null} */
   #closing = null;
@@ -49,18 +61,19 @@ export class WasmExecutor {
    * @param {Runtime} runtime
    * @param {StepRunner} pool
    * @param {ProgramInfo} program
-   * @param {{maxTokens: number, maxSeqs: number}} limits
+   * @param {StepLimits} limits
    * @param {string[]} warnings
    */
   constructor(runtime, pool, program, limits, warnings) {
-    this.#loaded = { runtime, pool };
+    const workspaces = runtime.workspaces.map((_, ws) => new Workspace(runtime, ws, program));
+    this.#loaded = { pool, checker: new StepChecker(program, limits), workspaces };
     this.program = program;
     this.limits = limits;
     /** The wasm build in use. */
     this.variant = runtime.variant;
     /** Threads in the pool. */
     this.threads = pool.threads;
-    /** Bytes of weights, workspaces, and all together. */
+    /** Bytes of weights, workspaces, the key-value cache, and all together. */
     this.memoryBytes = runtime.memoryBytes();
     /** What the host could not give. */
     this.warnings = warnings;
@@ -77,23 +90,23 @@ export class WasmExecutor {
    */
   static async create(host, programBytes, shards, options) {
     const program = decodeProgram(programBytes);
-    const limits = {
-      maxTokens: integer(options.maxTokens, 1, 1 << 24, "maxTokens"),
-      maxSeqs: integer(options.maxSeqs, 1, 1 << 20, "maxSeqs"),
-    };
+    const limits = limitsOf(program, options);
     integer(options.threads, 1, MAX_THREADS, "threads");
+    const cache = program.isDecoder ? cacheOf(program, limits, options.kvFormat) : null;
     /** @type {string[]} */
     const warnings = [];
     const runtime = await createRuntime(host, options, warnings, {
       program: programBytes,
-      ...limits,
+      maxTokens: limits.maxTokens,
+      maxSeqs: limits.maxSeqs,
+      cache,
       stagingBytes: stagingBytes(program.tensors),
     });
     // Workers start while the weights arrive; failing to start is not failing to load.
     const starting = startPool(host, runtime, warnings);
     try {
       const loader = new WeightLoader(runtime, program.tensors);
-      for (const shard of shards) await loader.loadShard(shard.open(), shard.name, shard.bytes);
+      await loader.loadShards(shards, PARALLEL_READS);
       loader.seal();
     } catch (error) {
       await (await starting).close();
@@ -104,26 +117,27 @@ export class WasmExecutor {
 
   /**
    * Execute one step. Steps may be submitted while others run: they start in order, as
-   * threads become idle, and each result is what it would be alone.
+   * threads become idle, and each result is what it would be alone. A decoder's run one
+   * after another, for they share its cache.
    *
    * @param {Step} step
    * @param {{threads?: number}} [options] `threads`: how many of the pool's threads run it,
    *   by default all; the result does not depend on it
    * @returns {Promise<StepResult>}
-   * @throws {InvalidInput} the step breaks a limit, names a token outside the vocabulary or
-   *   a position past the model's; nothing was computed
+   * @throws {InvalidInput} the step breaks a limit, names a token, position or block that
+   *   does not exist, or samples in a way that is out of range; nothing was computed
    * @throws {DeviceLost} the backend died
    * @throws {Aborted} the executor is closed
    */
   async run(step, { threads = this.threads } = {}) {
     integer(threads, 1, MAX_THREADS, "threads");
-    const encoded = encodeStep(step, this.limits);
     if (this.#loaded === null) throw new Aborted("the model is closed; load it again");
-    const { runtime, pool } = this.#loaded;
+    const { pool, checker, workspaces } = this.#loaded;
+    checker.check(step);
     return pool.run(
       threads,
-      (ws) => writeStep(runtime, ws, encoded),
-      (ws, deviceNs) => readResult(runtime, ws, this.program.output, deviceNs),
+      (ws) => workspaces[ws].write(step),
+      (ws, deviceNs) => workspaces[ws].read(deviceNs),
     );
   }
 
@@ -141,18 +155,58 @@ export class WasmExecutor {
 }
 
 /**
+ * @param {ProgramInfo} program
+ * @param {ExecutorOptions} options
+ * @returns {StepLimits}
+ */
+function limitsOf({ isDecoder }, options) {
+  const maxTokens = integer(options.maxTokens, 1, 1 << 24, "maxTokens");
+  const maxSeqs = integer(options.maxSeqs, 1, 1 << 20, "maxSeqs");
+  const { kvBlocks, maxWanted } = options;
+  if (!isDecoder) {
+    if (kvBlocks !== undefined || maxWanted !== undefined) {
+      throw new InvalidInput("kvBlocks or maxWanted is given, expected neither for an encoder");
+    }
+    return { maxTokens, maxSeqs, kvBlocks: 0, maxWanted: 0 };
+  }
+  const wanted = integer(maxWanted ?? maxSeqs, 1, 1 << 24, "maxWanted");
+  return {
+    maxTokens,
+    maxSeqs,
+    kvBlocks: integer(kvBlocks, 1, 1 << 24, "kvBlocks"),
+    maxWanted: Math.min(wanted, maxTokens),
+  };
+}
+
+/**
+ * @param {ProgramInfo} program a decoder
+ * @param {StepLimits} limits
+ * @param {CacheOptions["kvFormat"]} [kvFormat]
+ * @returns {CacheOptions}
+ */
+function cacheOf({ vocabSize }, { kvBlocks, maxWanted }, kvFormat = "f32") {
+  if (!KV_FORMATS.includes(kvFormat)) {
+    throw new InvalidInput(`kvFormat is ${String(kvFormat)}, expected 'f32' or 'f16'`);
+  }
+  return { kvBlocks, kvFormat, maxWanted, dataWords: samplingWords(vocabSize, maxWanted) };
+}
+
+/**
  * @param {Host} host
  * @param {ExecutorOptions} options
  * @param {string[]} warnings
- * @param {{program: Uint8Array, maxTokens: number, maxSeqs: number, stagingBytes: number}} rest
+ * @param {{program: Uint8Array, maxTokens: number, maxSeqs: number, stagingBytes: number,
+ *   cache: CacheOptions | null}} rest
  */
 async function createRuntime(host, options, warnings, rest) {
   const { threads, wasm = {}, expectedBytes = () => 0 } = options;
   const create = async (/** @type {number} */ count) => {
     const variant = chooseVariant(count > 1, wasm);
     const module = await loadModule(variant, wasm, host.readFile);
-    const expected = expectedBytes({ workspaces: count });
-    return Runtime.create({ module, variant, threads: count, expectedBytes: expected, ...rest });
+    const workspaces = rest.cache === null ? count : 1;
+    const expected = expectedBytes({ workspaces });
+    const sizes = { threads: count, workspaces, expectedBytes: expected };
+    return Runtime.create({ module, variant, ...sizes, ...rest });
   };
   if (threads === 1) return create(1);
   if (host.spawn === null || !(await canPostSharedMemory())) {
@@ -178,7 +232,7 @@ async function createRuntime(host, options, warnings, rest) {
  * @returns {Promise<StepRunner>}
  */
 async function startPool(host, runtime, warnings) {
-  if (runtime.workspaces.length === 1 || host.spawn === null) return new InlinePool(runtime);
+  if (runtime.threads === 1 || host.spawn === null) return new InlinePool(runtime);
   try {
     return await ThreadPool.start(runtime, host.spawn);
   } catch (cause) {

@@ -4,10 +4,13 @@
  */
 import { ArtifactReader } from "./artifact/reader.js";
 import { toSource } from "./artifact/source.js";
+import { defaultKvBlocks } from "./cache-size.js";
 import { throwIfAborted } from "./errors.js";
 import { WasmExecutor } from "./executor.js";
 import { checkGoldens, parseGoldens } from "./goldens.js";
+import { KV_BLOCK } from "./program/ops.js";
 
+/** @typedef {import("./cache/session.js").Cache} Cache */
 /** @typedef {import("./hosts/web.js").Host} Host */
 /** @typedef {import("./step.js").Step} Step */
 /** @typedef {import("./step.js").StepResult} StepResult */
@@ -19,16 +22,24 @@ import { checkGoldens, parseGoldens } from "./goldens.js";
  * @property {number} [threads] threads in the pool, 1 by default; fewer where the host
  *   cannot share memory, which `model.info.warnings` then says
  * @property {import("./wasm/variants.js").WasmOptions} [wasm]
- * @property {number} [maxTokens] most tokens in a step; by default 512 or the model's limit
+ * @property {Cache | null | false} [cache] where downloaded files are kept; by default the
+ *   Cache API in browsers, and nowhere else
+ * @property {number} [maxTokens] most tokens in a step; by default 512 or an encoder's limit
  * @property {number} [maxSeqs] most sequences in a step; by default 64
+ * @property {number} [kvBlocks] of a decoder: blocks of 32 tokens in the key-value cache that
+ *   all sequences share; by default about 256 MiB
+ * @property {"f32" | "f16"} [kvFormat] of a decoder: how the cache stores keys and values;
+ *   by default f32
+ * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default
+ *   `maxSeqs`
  */
 
 /**
  * @typedef {object} ModelInfo
  * @property {import("./wasm/variants.js").Variant} variant the wasm build in use
  * @property {number} threads
- * @property {{maxTokens: number, maxSeqs: number}} limits of a step
- * @property {{weights: number, workspaces: number, total: number}} memoryBytes
+ * @property {import("./step.js").StepLimits} limits of a step
+ * @property {{weights: number, workspaces: number, cache: number, total: number}} memoryBytes
  * @property {number} loadMs
  * @property {readonly string[]} warnings what the host could not give
  * @property {import("./goldens.js").GoldenReport} goldens
@@ -60,11 +71,17 @@ export function createLoader(host) {
     const { signal, onProgress, threads = 1, wasm } = options;
     const { createHash } = host;
     const source = toSource(from, host.source);
-    const reader = await ArtifactReader.open(source, { signal, onProgress, createHash });
+    const cache = cacheFor(source, host, options.cache);
+    const reader = await ArtifactReader.open(source, { signal, onProgress, createHash, cache });
     const { manifest } = reader;
-    const longest = Number(manifest.raw.limits?.max_tokens) || 0;
+    reader.begin();
+    const { generation } = manifest.raw;
+    // A decoder's long prompts run in chunks.
+    const longest = generation ? 0 : Number(manifest.raw.limits?.max_tokens) || 0;
     const maxTokens = options.maxTokens ?? Math.max(DEFAULT_MAX_TOKENS, longest);
     const maxSeqs = options.maxSeqs ?? DEFAULT_MAX_SEQS;
+    const kvBlocks =
+      options.kvBlocks ?? (generation ? defaultKvBlocks(generation, maxSeqs) : undefined);
     const shards = manifest.shards.map((name) => ({
       name,
       bytes: manifest.files[name].bytes,
@@ -74,11 +91,17 @@ export function createLoader(host) {
       threads,
       maxTokens,
       maxSeqs,
+      kvBlocks,
+      kvFormat: options.kvFormat,
+      maxWanted: options.maxWanted,
       wasm,
       expectedBytes: ({ workspaces }) => {
         const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
         const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
-        return of("weights_bytes") + workspaces * arena;
+        const perToken = Number(generation?.kv_bytes_per_token) || 0;
+        const cache =
+          (kvBlocks ?? 0) * KV_BLOCK * perToken * (options.kvFormat === "f16" ? 0.5 : 1);
+        return of("weights_bytes") + workspaces * arena + cache;
       },
     });
     try {
@@ -91,7 +114,7 @@ export function createLoader(host) {
         limits: executor.limits,
         memoryBytes: executor.memoryBytes,
         loadMs: performance.now() - start,
-        warnings: executor.warnings,
+        warnings: [...reader.warnings, ...executor.warnings],
         goldens: report,
         manifest: manifest.raw,
       };
@@ -99,8 +122,21 @@ export function createLoader(host) {
     } catch (error) {
       await executor.close();
       throw error;
+    } finally {
+      reader.close();
     }
   };
+}
+
+/**
+ * @param {import("./artifact/source.js").Source} source
+ * @param {Host} host
+ * @param {Cache | null | false} [asked]
+ * @returns {Cache | null}
+ */
+function cacheFor(source, host, asked) {
+  if (asked !== undefined) return asked || null;
+  return source.remote && host.cache ? host.cache() : null;
 }
 
 /** A loaded model. Made by `loadModel`. */

@@ -72,12 +72,12 @@ export class ThreadPool {
    */
   constructor(runtime) {
     this.#runtime = runtime;
-    this.threads = runtime.workspaces.length;
+    this.threads = runtime.threads;
     this.#freeWorkspaces = runtime.workspaces.map((_, ws) => ws);
   }
 
   /**
-   * Start a worker per workspace of `runtime`, whose build must have threads.
+   * Start the threads of `runtime`, whose build must have them.
    *
    * @param {Runtime} runtime
    * @param {SpawnWorker} spawn
@@ -85,7 +85,8 @@ export class ThreadPool {
    */
   static async start(runtime, spawn) {
     const pool = new ThreadPool(runtime);
-    const ready = runtime.workspaces.map((_, thread) => pool.#start(thread, spawn));
+    const threads = Array.from({ length: runtime.threads }, (_, thread) => thread);
+    const ready = threads.map((thread) => pool.#start(thread, spawn));
     try {
       await Promise.all(ready);
     } catch (cause) {
@@ -162,9 +163,10 @@ export class ThreadPool {
 
   #dispatch() {
     while (this.#queue.length > 0 && this.#queue[0].threads <= this.#idle.length) {
+      // A decoder has one workspace: its steps share the cache and run one after another.
+      const ws = this.#freeWorkspaces.pop();
+      if (ws === undefined) return;
       const job = /** @type {Job} */ (this.#queue.shift());
-      // As many workspaces as threads, so one is free whenever a thread is.
-      const ws = /** @type {number} */ (this.#freeWorkspaces.pop());
       try {
         job.write(ws);
       } catch (error) {
