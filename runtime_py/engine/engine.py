@@ -47,8 +47,9 @@ class Engine:
         recorder: records every event and decision.
         clock: nanoseconds, never running backwards.
         max_context: of a decoder, the most tokens of a sequence; 0 = what its cache holds.
-        device: shared with other models; config, recorder and clock are then its own.
-            None = one for this model alone.
+        device: where it runs; config, recorder and clock are then the device's. None = a
+            device made for it.
+        alone: no other model comes to the device, which is closed with this one.
         name: of the model, on a shared device.
         share: weight of the model's bulk work against other models'.
 
@@ -67,12 +68,13 @@ class Engine:
         clock: Callable[[], int] = time.monotonic_ns,
         max_context: int = 0,
         device: Device | None = None,
+        alone: bool = True,
         name: str = "",
         share: int = 1,
     ) -> None:
         self.limits = executor.limits
         self.spec = lane_of(self.limits, profile or CostProfile(), max_context, name, share)
-        self._alone = device is None
+        self._alone = alone
         self._device = device or Device(
             threads=self.limits.threads, config=config, trace=recorder, clock=clock
         )
