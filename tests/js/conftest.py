@@ -83,7 +83,20 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {fmt.name: write_tiny(root / fmt.name, fmt) for fmt in formats}
 
 
+def cases_in(folder: Path) -> list[str]:
+    names: list[str] = json.loads((folder / "index.json").read_text())
+    return names
+
+
 @pytest.fixture(scope="session")
 def case_data(op_cases: Path) -> dict[str, dict[str, Any]]:
-    names = json.loads((op_cases / "index.json").read_text())
+    """The cases of one step, by their folder."""
+    names = [*cases_in(op_cases), *(f"generation/{n}" for n in cases_in(op_cases / "generation"))]
+    return {name: json.loads((op_cases / name / "case.json").read_text()) for name in names}
+
+
+@pytest.fixture(scope="session")
+def steps_data(op_cases: Path) -> dict[str, dict[str, Any]]:
+    """The cases of a decoder's steps, by their folder."""
+    names = [f"steps/{name}" for name in cases_in(op_cases / "steps")]
     return {name: json.loads((op_cases / name / "case.json").read_text()) for name in names}
