@@ -5,7 +5,7 @@
 import { ArtifactReader } from "./artifact/reader.js";
 import { toSource } from "./artifact/source.js";
 import { defaultKvBlocks } from "./cache-size.js";
-import { throwIfAborted } from "./errors.js";
+import { ArtifactCorrupt, throwIfAborted } from "./errors.js";
 import { WasmExecutor } from "./executor.js";
 import { checkGoldens, parseGoldens } from "./goldens.js";
 import { KV_BLOCK } from "./program/ops.js";
@@ -87,22 +87,29 @@ export function createLoader(host) {
       bytes: manifest.files[name].bytes,
       open: () => reader.stream(name),
     }));
-    const executor = await WasmExecutor.create(host, await reader.program(), shards, {
-      threads,
-      maxTokens,
-      maxSeqs,
-      kvBlocks,
-      kvFormat: options.kvFormat,
-      maxWanted: options.maxWanted,
-      wasm,
-      expectedBytes: ({ workspaces }) => {
-        const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
-        const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
-        const perToken = Number(generation?.kv_bytes_per_token) || 0;
-        const cache =
-          (kvBlocks ?? 0) * KV_BLOCK * perToken * (options.kvFormat === "f16" ? 0.5 : 1);
-        return of("weights_bytes") + workspaces * arena + cache;
-      },
+    const program = await reader.program();
+    const create = () =>
+      WasmExecutor.create(host, program, shards, {
+        threads,
+        maxTokens,
+        maxSeqs,
+        kvBlocks,
+        kvFormat: options.kvFormat,
+        maxWanted: options.maxWanted,
+        wasm,
+        expectedBytes: ({ workspaces }) => {
+          const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
+          const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
+          const perToken = Number(generation?.kv_bytes_per_token) || 0;
+          const cache =
+            (kvBlocks ?? 0) * KV_BLOCK * perToken * (options.kvFormat === "f16" ? 0.5 : 1);
+          return of("weights_bytes") + workspaces * arena + cache;
+        },
+      });
+    const executor = await create().catch((error) => {
+      // A corrupt shard is fetched once more, past every cache.
+      if (!(error instanceof ArtifactCorrupt) || !reader.retry()) throw error;
+      return create();
     });
     try {
       const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);

@@ -3,5 +3,6 @@ import { createLoader } from "./hands.js";
 import { denoHost } from "./hosts/deno.js";
 
 export * from "./exports.js";
+export { fileCache } from "./cache/files.js";
 export { fileSource } from "./hosts/files.js";
 export const loadModel = createLoader(denoHost);

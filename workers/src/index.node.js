@@ -3,5 +3,6 @@ import { createLoader } from "./hands.js";
 import { nodeHost } from "./hosts/node.js";
 
 export * from "./exports.js";
+export { fileCache } from "./cache/files.js";
 export { fileSource } from "./hosts/files.js";
 export const loadModel = createLoader(nodeHost);

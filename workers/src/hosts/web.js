@@ -1,5 +1,6 @@
 /** The host of browsers, Deno and edge runtimes: web standards only. */
-import { urlSource } from "../artifact/source.js";
+import { urlSource } from "../artifact/http.js";
+import { cacheApi } from "../cache/cache-api.js";
 import { ArtifactMissing } from "../errors.js";
 
 /**
@@ -9,11 +10,14 @@ import { ArtifactMissing } from "../errors.js";
  * @property {(location: string) => import("../artifact/source.js").Source} source
  * @property {(url: URL) => Promise<{bytes: Uint8Array, type: string}>} readFile
  * @property {import("../pool/pool.js").SpawnWorker | null} spawn null: no workers here
- * @property {() => import("../artifact/reader.js").Hash} [createHash]
+ * @property {() => import("../artifact/verify.js").Hash} [createHash]
+ * @property {() => import("../cache/session.js").Cache | null} [cache] where downloads are
+ *   kept if the caller does not say
  */
 
 /** @type {Host} */
 export const webHost = {
+  cache: () => cacheApi(),
   source: (location) => urlSource(new URL(location, globalThis.location?.href)),
   async readFile(url) {
     let response;
