@@ -128,7 +128,7 @@ async def load(
         if not shared:
             device.release()
         raise
-    info = _info(manifest, backend)
+    info = _info(manifest, backend, engine.max_context)
     if artifact.program.is_decoder:
         generator = generator_of(artifact, engine, cast(TextTokenizer, words))
         return Model(engine, None, info, generator=generator)
@@ -230,7 +230,7 @@ def _discard(
         prepared.result()[1].close()
 
 
-def _info(manifest: Manifest, executor: ModelExecutor) -> ModelInfo:
+def _info(manifest: Manifest, executor: ModelExecutor, max_context: int) -> ModelInfo:
     embedding = manifest.embedding
     limits = executor.limits
     return ModelInfo(
@@ -247,4 +247,8 @@ def _info(manifest: Manifest, executor: ModelExecutor) -> ModelInfo:
         threads=limits.threads,
         max_step_tokens=limits.max_tokens,
         max_step_seqs=limits.max_seqs,
+        max_context=max_context,
+        vocab_size=manifest.limits.vocab_size,
+        chat=manifest.generation is not None and manifest.generation.chat_template is not None,
+        kv_blocks=limits.kv_blocks,
     )

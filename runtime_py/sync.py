@@ -9,6 +9,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -84,8 +85,8 @@ class SyncModel:
 
     def generate_stream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerateArguments]
-    ) -> Iterator[TextPiece]:
-        """`Model.generate`, piece by piece."""
+    ) -> Generator[TextPiece, None, None]:
+        """`Model.generate`, piece by piece; closing the generator ends it."""
         return self._pieces(lambda: self._model.generate(prompt, **options))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerateResult:
@@ -94,14 +95,14 @@ class SyncModel:
 
     def chat_stream(
         self, messages: Sequence[Mapping[str, Any]], **options: Any
-    ) -> Iterator[TextPiece]:
-        """`Model.chat`, piece by piece."""
+    ) -> Generator[TextPiece, None, None]:
+        """`Model.chat`, piece by piece; closing the generator ends it."""
         return self._pieces(lambda: self._model.chat(messages, **options))
 
     async def _whole(self, make: Callable[[], GenerationStream]) -> GenerateResult:
         return await make()
 
-    def _pieces(self, make: Callable[[], GenerationStream]) -> Iterator[TextPiece]:
+    def _pieces(self, make: Callable[[], GenerationStream]) -> Generator[TextPiece, None, None]:
         async def begin() -> GenerationStream:
             return make()
 

@@ -30,7 +30,7 @@ def cost_profile(program: Program, measured: Mapping[str, float] | None = None) 
     measured = measured or {}
     return CostProfile(
         step_ns=measured.get("constant", default.step_ns),
-        thread_ns=default.thread_ns,
+        thread_ns=measured.get("threads", default.thread_ns),
         seq_ns=measured.get("num_seqs", default.seq_ns),
         token_ns=measured.get("num_tokens", max(per_token * _NS_PER_MAC, 100.0)),
         pair_ns=measured.get("sum_len_sq", max(per_pair * _NS_PER_MAC, 1.0)),
