@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from runtime_py.errors import VoleryError
-from toolchain.cli import build, chat, embed, export, generate, inspect, verify
+from toolchain.cli import build, chat, embed, export, generate, inspect, simulate, verify
 
-COMMANDS = (export, inspect, verify, build, embed, generate, chat)
+COMMANDS = (export, inspect, verify, build, embed, generate, chat, simulate)
 
 
 class _Group(TyperGroup):
