@@ -15,6 +15,15 @@ from pathlib import Path
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 
+QUESTIONS = (
+    "What is the capital of France?",
+    "Explain in two sentences why the sky is blue.",
+    "Write a short poem about a lighthouse in winter.",
+    "Give me three tips for learning to cook.",
+    "What does a compiler do?",
+)
+"""What a chat model is asked when its greedy answers are compared."""
+
 _MODULES = {
     CALIBRATION: (
         "argparse calendar collections concurrent.futures._base configparser contextlib csv "
@@ -62,6 +71,11 @@ def texts(name: str, count: int) -> list[str]:
                     for start in (len(words) // 4, len(words) // 2):
                         found.setdefault(" ".join(words[start : start + 1 + len(found) % 4]))
     return list(found)[:count]
+
+
+def passage() -> str:
+    """About 750 words of connected technical English, to measure a language model on."""
+    return files(__package__).joinpath("passage.txt").read_text("utf-8")
 
 
 def _paragraphs(module: str) -> Iterator[str]:
