@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def main(request: Request, runs: Runs, outputs: Outputs) -> None:
                     pads=pads,
                     observers=observers,
                     progress=progress(name),
-                    make=lambda n, setup, r=recorder: _make(n, setup, r),
+                    make=partial(_make, recorder=recorder),
                 )
             done.append((result, summarize(result)))
             if life is not None:
@@ -125,7 +126,7 @@ def _names(scenario: Scenario, runs: Runs) -> list[str]:
     return names
 
 
-def _make(name: str, setup: Setup, recorder: TraceRecorder | None) -> Policy:
+def _make(name: str, setup: Setup, *, recorder: TraceRecorder | None) -> Policy:
     policy = make_policy(name, setup)
     if recorder is not None and isinstance(policy, BatchingCore):
         recorder.start([lane.spec for lane in policy.lanes], policy.device, policy.config)
@@ -233,9 +234,7 @@ def _facts(scenario: Scenario, first: Run) -> dict[str, str]:
         )
     for source in first.built.sources:
         slo = ", ".join(
-            f"{k.removesuffix('_ms')} {v:,.0f} ms"
-            for k, v in source.slo._asdict().items()
-            if v
+            f"{k.removesuffix('_ms')} {v:,.0f} ms" for k, v in source.slo._asdict().items() if v
         )
         who = f"SLO of {source.tenant or source.traffic.name.lower()}"
         facts.setdefault(f"{who}, {source.lane}" if len(plan.profiles) > 1 else who, slo)

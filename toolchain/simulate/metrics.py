@@ -14,6 +14,7 @@ from toolchain.simulate.policies import PAIRS, POLICIES
 from toolchain.simulate.scenario import Run
 
 _WINDOWS = 120
+_SHORTEST_WINDOW_S = 1.0
 _LEARNING_STEPS = 10  # after which a prediction counts
 
 
@@ -275,13 +276,15 @@ def _part(value: int, of: int) -> float:
 
 
 def _series(log: Log, duration_s: float) -> Series:
-    width = max(duration_s, log.end_ns / 1e9) / _WINDOWS
+    span_s = max(duration_s, log.end_ns / 1e9)
+    count = max(min(_WINDOWS, int(span_s / _SHORTEST_WINDOW_S)), 1)
+    width = span_s / count
 
     def window(ns: int) -> int:
-        return min(int(ns / 1e9 / width), _WINDOWS - 1)
+        return min(int(ns / 1e9 / width), count - 1)
 
-    offered, good, waiting = [0] * _WINDOWS, [0] * _WINDOWS, [0] * _WINDOWS
-    latencies: list[list[float]] = [[] for _ in range(_WINDOWS)]
+    offered, good, waiting = [0] * count, [0] * count, [0] * count
+    latencies: list[list[float]] = [[] for _ in range(count)]
     for r in log.requests:
         offered[window(r.request.arrival_ns)] += 1
         if r.done:
@@ -292,7 +295,7 @@ def _series(log: Log, duration_s: float) -> Series:
         w = window(step.start_ns)
         waiting[w] = max(waiting[w], step.num_waiting)
     return Series(
-        seconds=[(i + 0.5) * width for i in range(_WINDOWS)],
+        seconds=[(i + 0.5) * width for i in range(count)],
         offered=[n / width for n in offered],
         goodput=[n / width for n in good],
         waiting=waiting,

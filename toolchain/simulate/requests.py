@@ -33,6 +33,9 @@ class Slo(NamedTuple):
     tpot_ms: float = 0.0
 
 
+NO_SLO = Slo()
+
+
 class SimRequest(NamedTuple):
     """One request of a workload.
 
@@ -57,7 +60,7 @@ class SimRequest(NamedTuple):
     kind: LaneKind
     num_tokens: tuple[int, ...]
     traffic: TrafficClass = TrafficClass.LATENCY
-    slo: Slo = Slo()
+    slo: Slo = NO_SLO
     tenant: str = ""
     output_tokens: int = 0
     max_tokens: int = 0

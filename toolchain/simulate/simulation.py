@@ -131,7 +131,7 @@ class Simulation:
         events: list[Event] = []
         running = self._running
         while running and running[0][0] <= now_ns:
-            end_ns, step_id, step, start_ns, num_waiting = heapq.heappop(running)
+            end_ns, _, step, start_ns, num_waiting = heapq.heappop(running)
             self._busy_threads -= step.shape.threads
             events.append(self._completed(step, start_ns, end_ns, num_waiting))
         workload = self._workload
@@ -174,7 +174,9 @@ class Simulation:
         for seq in step.seqs:
             entry = self._live.get(seq.request_id)
             if entry is None:
-                raise PolicyFault(f"step {step.step_id} holds request {seq.request_id}, which ended")
+                raise PolicyFault(
+                    f"step {step.step_id} holds request {seq.request_id}, which ended"
+                )
             if entry.first_step_ns < 0:
                 entry.first_step_ns = now_ns
                 self._num_waiting -= 1

@@ -49,10 +49,13 @@ class PolicyInfo:
     pads: bool = False
 
 
-def volery(setup: Setup, config: SchedulerConfig | None = None) -> BatchingCore:
-    """The production core with its defaults."""
-    lanes = [lane.spec for lane in setup.lanes]
-    return BatchingCore(lanes, setup.device, config or SchedulerConfig())
+def volery(setup: Setup) -> BatchingCore:
+    """The production core with its defaults, told of the TPOT objective like the others."""
+    config = SchedulerConfig()
+    for lane in setup.lanes:
+        if lane.slo.tpot_ms:
+            config = SchedulerConfig(tpot_target_ms=max(int(lane.slo.tpot_ms), 1))
+    return BatchingCore([lane.spec for lane in setup.lanes], setup.device, config)
 
 
 def _triton(setup: Setup) -> Policy:

@@ -131,9 +131,7 @@ class BentoML(Dispatcher):
                     return Batch(wake_ns=until_ns + 1)
             size = self._max_batch
         elif n < size:
-            until_ns = queue[-1].arrival_ns + int(
-                fit.wait_ns * _DECAY / n - _TICK_NS - fit.a
-            )
+            until_ns = queue[-1].arrival_ns + int(fit.wait_ns * _DECAY / n - _TICK_NS - fit.a)
             if now_ns <= until_ns:
                 return Batch(wake_ns=until_ns + 1)
         self._batch_trained = self._training

@@ -168,9 +168,7 @@ class Dispatcher:
         lengths = [seq.num_tokens for seq in seqs]
         if self.lane.padded:
             lengths = [max(lengths)] * len(lengths)
-        shape = StepShape(
-            len(seqs), sum(lengths), sum([n * n for n in lengths]), 0, self._threads
-        )
+        shape = StepShape(len(seqs), sum(lengths), sum([n * n for n in lengths]), 0, self._threads)
         self._out.append(
             StepScheduled(
                 step_id=self._next_step,

@@ -184,9 +184,7 @@ class IterationScheduler:
         for stream, count in plan:
             end = stream.computed + count
             wanted = 1 if end == stream.known else 0
-            seqs.append(
-                DecoderSlice(stream.request_id, 0, stream.computed, count, wanted, 0, ())
-            )
+            seqs.append(DecoderSlice(stream.request_id, 0, stream.computed, count, wanted, 0, ()))
             tokens += count
             pairs += count * end
             context += end
@@ -212,9 +210,7 @@ class IterationScheduler:
             if stream.computed < stream.known:
                 continue
             token = event.sampled[row]
-            out.append(
-                TokenEmitted(stream.request_id, 0, token, stream.known, event.step_id, row)
-            )
+            out.append(TokenEmitted(stream.request_id, 0, token, stream.known, event.step_id, row))
             row += 1
             stream.known += 1
             stopped = token in stream.stop_ids

@@ -57,8 +57,7 @@ class LitServe(Dispatcher):
 
     def _drop_old(self, queue: deque[Job], now_ns: int) -> None:
         while queue and (
-            not queue[0].request.alive
-            or now_ns - queue[0].arrival_ns > self._request_timeout_ns
+            not queue[0].request.alive or now_ns - queue[0].arrival_ns > self._request_timeout_ns
         ):
             job = queue.popleft()
             if job.request.alive:

@@ -81,9 +81,7 @@ class SGLang(IterationScheduler):
 
     def _expected_growth(self) -> float:
         """Tokens that the running requests are expected to add."""
-        return self._ratio * sum(
-            min(s.max_tokens - s.generated, _CLIPPED) for s in self.running
-        )
+        return self._ratio * sum(min(s.max_tokens - s.generated, _CLIPPED) for s in self.running)
 
     def _decode(self) -> Plan:
         streams = [s for s in self.running if s.decodes]

@@ -86,4 +86,3 @@ class TensorRTLLM(IterationScheduler):
             return True
         self.bound = BoundBy.SEQS
         return False
-

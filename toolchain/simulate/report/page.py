@@ -23,8 +23,12 @@ _CAPTIONS = {
 }
 
 
-def page(title: str, facts: Sequence[tuple[str, str]], summaries: Sequence[Summary],
-         plots: dict[str, str]) -> str:
+def page(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    summaries: Sequence[Summary],
+    plots: dict[str, str],
+) -> str:
     """The page.
 
     Args:
@@ -66,7 +70,9 @@ def _lead(summaries: Sequence[Summary]) -> str:
         return "One policy on a simulated device."
     best = max(others, key=lambda s: s.total.goodput)
     if not best.total.goodput:
-        return f"Volery serves {ours.total.goodput:.2f} requests per second in time, nobody else any."
+        return (
+            f"Volery serves {ours.total.goodput:.2f} requests per second in time, nobody else any."
+        )
     ratio = ours.total.goodput / best.total.goodput
     return (
         f"Volery serves <b>{ours.total.goodput:.2f}</b> requests per second in time, "
@@ -79,7 +85,8 @@ def _policies(summaries: Sequence[Summary], best: float) -> str:
     generates = any(s.total.ttft_ms is not None for s in summaries)
     head = ["policy", "goodput /s", "in time", "refused", "p50 ms", "p99 ms"]
     head += ["TTFT p99 ms", "TPOT p99 ms", "preempted", "recomputed"] if generates else []
-    head += ["tokens/s", "batch", "device use", "padding", "padding avoided", "prediction error"]
+    pads = any(s.steps.padding > 0 for s in summaries)
+    head += ["tokens/s", "batch", "device use", *(["padding"] if pads else []), "padding avoided"]
     rows = []
     for s in summaries:
         cells = [
@@ -96,14 +103,12 @@ def _policies(summaries: Sequence[Summary], best: float) -> str:
                 f"{s.preemptions:,}",
                 f"{s.recomputed_tokens:,}",
             ]
-        error = s.steps.prediction_error
         cells += [
             f"{s.tokens_per_s:,.0f}",
             f"{s.steps.seqs.mean:.1f}" if s.steps.seqs else "–",
             f"{100 * s.steps.device_use:.1f}%",
-            f"{100 * s.steps.padding:.1f}%",
+            *([f"{100 * s.steps.padding:.1f}%"] if pads else []),
             f"{100 * s.steps.padding_avoided:.1f}%",
-            f"{100 * error:.1f}%" if error is not None else "–",
         ]
         bar = f'<i style="width:{100 * s.total.goodput / best if best else 0:.1f}%"></i>'
         cells[0] = f'<span class="bar">{bar}</span>{cells[0]}'

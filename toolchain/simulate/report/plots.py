@@ -28,22 +28,7 @@ _OTHERS = (
     "#30638e", "#00798c", "#edae49", "#7a5195", "#6b8e23",
     "#8c564b", "#3d5a80", "#b56576", "#5c6770",
 )  # fmt: skip
-_STYLE: dict[str, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "svg.hashsalt": "volery",
-    "svg.fonttype": "path",
-}
+_STYLE = Path(__file__).with_name("plots.mplstyle")
 Runs = Sequence[tuple[Run, Summary]]
 
 
@@ -54,7 +39,7 @@ def figures(runs: Runs) -> dict[str, Figure]:
         InvalidInput: matplotlib is not installed.
     """
     try:
-        import matplotlib as mpl
+        from matplotlib import style
         from matplotlib.figure import Figure
     except ImportError:
         raise InvalidInput(
@@ -67,7 +52,7 @@ def figures(runs: Runs) -> dict[str, Figure]:
     if any(len(s.classes) > 1 or len(s.tenants) > 1 for _, s in runs):
         draw |= {"fairness": _fairness}
     made: dict[str, Figure] = {}
-    with mpl.rc_context(_STYLE):
+    with style.context(_STYLE):
         for name, plot in draw.items():
             figure = Figure(figsize=(7.2, 3.9), layout="constrained")
             axes = figure.add_subplot()
@@ -78,11 +63,11 @@ def figures(runs: Runs) -> dict[str, Figure]:
 
 def write(made: dict[str, Figure], folder: Path) -> list[Path]:
     """Write every figure as PNG and SVG; returns the files."""
-    import matplotlib as mpl
+    from matplotlib import style
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with mpl.rc_context(_STYLE):
+    with style.context(_STYLE):
         for name, figure in made.items():
             for suffix in ("png", "svg"):
                 path = folder / f"{name}.{suffix}"
@@ -93,10 +78,10 @@ def write(made: dict[str, Figure], folder: Path) -> list[Path]:
 
 def svg(figure: Figure) -> str:
     """A figure as an SVG element, the same bytes for the same figure."""
-    import matplotlib as mpl
+    from matplotlib import style
 
     buffer = io.StringIO()
-    with mpl.rc_context(_STYLE):
+    with style.context(_STYLE):
         _save(figure, buffer, "svg")
     text = buffer.getvalue()
     return text[text.index("<svg") :]
@@ -147,7 +132,9 @@ def _latency(axes: Axes, runs: Runs) -> None:
     limits = {s.slo.latency_ms for run, _ in runs for s in run.built.sources if s.slo.latency_ms}
     for limit in sorted(limits):
         axes.axvline(limit, color="#444444", linestyle=":", linewidth=1)
-    axes.set_title("How many have their result within a time" + (" (dotted: SLO)" if limits else ""))
+    axes.set_title(
+        "How many have their result within a time" + (" (dotted: SLO)" if limits else "")
+    )
     axes.set_xlabel("latency, ms")
 
 

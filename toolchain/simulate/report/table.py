@@ -45,6 +45,8 @@ def policy_table(summaries: Sequence[Summary]) -> Table:
     generates = any(s.total.ttft_ms is not None for s in summaries)
     encodes = any(lane.endswith("/embed") for s in summaries for lane in s.lanes)
     hidden = (set() if generates else _GENERATES) | (set() if encodes else _ENCODES)
+    if not any(s.steps.padding for s in summaries):
+        hidden.add("padding")
     columns = [column for column in _COLUMNS if column[0] not in hidden]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("policy", no_wrap=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -120,6 +120,15 @@ class ScaledTrace:
             out = min(max(round(row.generated / shrink), 1), most)
             self.sizes.append(Size((n,), out, token_limit(out, n, profile, rng)))
         self.scaling += f", answers divided by {shrink:.3g} and clipped to {most}"
+
+    def sample(self, rng: random.Random) -> Size:
+        """The size of some request: for means."""
+        return rng.choice(self.sizes)
+
+    def replay(self) -> Callable[[random.Random], Size]:
+        """Draws the sizes in their order, once."""
+        sizes = iter(self.sizes)
+        return lambda rng: next(sizes)
 
     @property
     def rate(self) -> float:

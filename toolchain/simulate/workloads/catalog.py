@@ -203,12 +203,11 @@ def _trace(name: str) -> Callable[[Plan], Built]:
         rows = read_trace(plan.trace or SAMPLES[name])
         for source in _sources(plan):
             scaled = ScaledTrace(rows, source.profile, plan.seed)
-            draws = iter(scaled.sizes)
-            sampled = replace(source, draw=lambda rng, s=scaled.sizes: rng.choice(s))
+            sampled = replace(source, draw=scaled.sample)
             due = _due(sampled, plan)
             rate = _rate(due, plan.load / len(plan.profiles), plan)
             stretch = plan.time_scale or scaled.rate / rate
-            replay = replace(due, draw=lambda rng, d=draws: next(d))
+            replay = replace(due, draw=scaled.replay())
             parts.append((replay, scaled.times(stretch, plan.duration_s), plan.rng(name)))
             sources.append(due)
             notes.append(f"{name}: times multiplied by {stretch:.4g}, {scaled.scaling}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from runtime_py.batching import LaneKind, StepShape, TrafficClass
 from toolchain.simulate.profile import DeviceProfile
-from toolchain.simulate.requests import SimRequest, Slo
+from toolchain.simulate.requests import NO_SLO, SimRequest, Slo
 from toolchain.simulate.workloads.base import OpenWorkload
 from toolchain.simulate.workloads.lengths import Lengths, answers, prompts, sentences
 
@@ -44,7 +44,7 @@ class Source:
     draw: Callable[[random.Random], Size]
     traffic: TrafficClass = TrafficClass.LATENCY
     tenant: str = ""
-    slo: Slo = Slo()
+    slo: Slo = NO_SLO
 
     def samples(self) -> list[Size]:
         """Sizes to take means over: the same in every run."""
