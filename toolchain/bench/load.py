@@ -118,13 +118,18 @@ def _onnxruntime(artifact: Artifact, options: BenchOptions) -> ModelExecutor:
     )
 
 
-def facts(manifest: Manifest, executor: ModelExecutor, threads: int) -> Mapping[str, Any]:
-    """What a report says about the model and the backend."""
+def facts(manifest: Manifest, executor: ModelExecutor, threads: int | None) -> Mapping[str, Any]:
+    """What a report says about the model and the backend.
+
+    Args:
+        threads: that were asked for; ONNX Runtime's executor does not tell how many it has.
+    """
+    graph = executor.name == "onnxruntime"
     return {
         "model": manifest.model.id,
         "kind": "decoder" if executor.limits.kv_blocks else "encoder",
-        "quantization": "f32" if executor.name == "onnxruntime" else manifest.quantization.name,
+        "quantization": "f32" if graph else manifest.quantization.name,
         "executor": executor.name,
         "variant": getattr(executor, "variant", None),
-        "threads": threads,
+        "threads": checked_threads(threads) if graph else executor.limits.threads,
     }

@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from runtime_py.errors import VoleryError
-from toolchain.cli import build, chat, embed, export, generate, inspect, simulate, verify
+from toolchain.cli import bench, build, chat, embed, export, generate, inspect, simulate, verify
 
-COMMANDS = (export, inspect, verify, build, embed, generate, chat, simulate)
+COMMANDS = (export, inspect, verify, build, embed, generate, chat, bench, simulate)
 
 
 class _Group(TyperGroup):

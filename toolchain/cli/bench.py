@@ -131,7 +131,6 @@ class _Run:
 
     async def __call__(self, source: str) -> int:
         from runtime_py.download import fetch, is_url
-        from runtime_py.engine.device import checked_threads
         from toolchain.bench.load import facts, open_executor, open_model
         from toolchain.cli.bench_display import BenchDisplay, show
 
@@ -141,7 +140,7 @@ class _Run:
         report: dict[str, Any] = {
             "format": "volery-bench",
             "version": 1,
-            **facts(artifact.manifest, executor, checked_threads(self._options.threads)),
+            **facts(artifact.manifest, executor, self._options.threads),
         }
         with BenchDisplay(quiet=self._quiet) as display:
             try:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from toolchain.bench.measure import Percentiles, Row
+from toolchain.bench.measure import Row
 
 
 class BenchDisplay:
@@ -63,7 +63,7 @@ def show(report: Mapping[str, Any], rows: Sequence[Row], console: Console | None
         markup=False,
         soft_wrap=True,
     )
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
     columns = _DECODER if decoder else _ENCODER
     for name, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)
