@@ -15,6 +15,7 @@ from pathlib import Path
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript",
+    ".mjs": "text/javascript",
     ".json": "application/json",
     ".wasm": "application/wasm",
 }
