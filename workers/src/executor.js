@@ -2,21 +2,17 @@
  * The executor: a program with its weights in wasm memory, and the threads that run it.
  * Every host makes it from bytes, so the table of op cases runs without artifacts.
  */
-import { Aborted, InvalidInput, OutOfMemory } from "./errors.js";
-import { PARALLEL_READS } from "./artifact/reader.js";
-import { InlinePool } from "./pool/inline.js";
-import { ThreadPool } from "./pool/pool.js";
+import { BackendStarter } from "./backend.js";
+import { Aborted, InvalidInput } from "./errors.js";
+import { RecoveringPool } from "./pool/recovery.js";
 import { decodeProgram } from "./program/format.js";
 import { StepChecker } from "./step/check.js";
 import { samplingWords } from "./step/check-sampling.js";
-import { Workspace } from "./step/workspace.js";
-import { KV_FORMATS, Runtime } from "./wasm/instance.js";
-import { stagingBytes, WeightLoader } from "./wasm/load.js";
-import { canPostSharedMemory } from "./wasm/probes.js";
-import { chooseVariant, loadModule } from "./wasm/variants.js";
+import { KV_FORMATS } from "./wasm/instance.js";
 
 /** @typedef {import("./hosts/web.js").Host} Host */
-/** @typedef {import("./pool/inline.js").StepRunner} StepRunner */
+/** @typedef {import("./backend.js").Backend} Backend */
+/** @typedef {import("./pool/runner.js").StepRunner} StepRunner */
 /** @typedef {import("./program/format.js").ProgramInfo} ProgramInfo */
 /** @typedef {import("./step.js").Step} Step */
 /** @typedef {import("./step.js").StepLimits} StepLimits */
@@ -25,12 +21,7 @@ import { chooseVariant, loadModule } from "./wasm/variants.js";
 
 export const MAX_THREADS = 64;
 
-/**
- * @typedef {object} Shard
- * @property {string} name
- * @property {number} bytes
- * @property {() => AsyncIterable<Uint8Array>} open
- */
+/** @typedef {import("./wasm/load.js").Shard} Shard */
 
 /**
  * @typedef {object} ExecutorOptions
@@ -41,16 +32,18 @@ export const MAX_THREADS = 64;
  *   32 tokens each
  * @property {"f32" | "f16"} [kvFormat] of a decoder: how the cache stores keys and values,
  *   f32 by default
- * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default, and
+ * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default
  *   `maxSeqs`
  * @property {import("./wasm/variants.js").WasmOptions} [wasm]
+ * @property {import("./backend.js").PoolKind} [pool]
+ * @property {BackendStarter} [starter] one that has begun already, with the same options
+ * @property {boolean} [recover] whether the shards can be read again after the backend died
  * @property {(limits: {workspaces: number}) => number} [expectedBytes] what memory the
  *   artifact says it needs, the cache included
  */
 
 export class WasmExecutor {
-  /** @type {{pool: StepRunner, checker: StepChecker, workspaces: Workspace[]} | null} null
-   *    once closed */
+  /** @type {{pool: StepRunner, checker: StepChecker} | null} null once closed */
   #loaded;
   /** @type {Promise<void> | null} */
   #closing = null;
@@ -58,29 +51,32 @@ export class WasmExecutor {
   /**
    * Use `WasmExecutor.create`.
    *
-   * @param {Runtime} runtime
-   * @param {StepRunner} pool
+   * @param {Backend} backend
+   * @param {StepRunner} pool what runs its steps
    * @param {ProgramInfo} program
    * @param {StepLimits} limits
-   * @param {string[]} warnings
+   * @param {readonly string[]} warnings
    */
-  constructor(runtime, pool, program, limits, warnings) {
-    const workspaces = runtime.workspaces.map((_, ws) => new Workspace(runtime, ws, program));
-    this.#loaded = { pool, checker: new StepChecker(program, limits), workspaces };
+  constructor(backend, pool, program, limits, warnings) {
+    this.#loaded = { pool, checker: new StepChecker(program, limits) };
     this.program = program;
     this.limits = limits;
+    /** What runs the steps. */
+    this.pool = backend.kind;
     /** The wasm build in use. */
-    this.variant = runtime.variant;
-    /** Threads in the pool. */
+    this.variant = backend.variant;
+    /** Most threads in a step. */
     this.threads = pool.threads;
+    /** Steps in flight at once. */
+    this.concurrency = pool.concurrency;
     /** Bytes of weights, workspaces, the key-value cache, and all together. */
-    this.memoryBytes = runtime.memoryBytes();
+    this.memoryBytes = backend.memoryBytes;
     /** What the host could not give. */
     this.warnings = warnings;
   }
 
   /**
-   * Validate the program, allocate, stream the shards in, start the threads.
+   * Validate the program, allocate, stream the shards in, start the workers.
    *
    * @param {Host} host
    * @param {Uint8Array} programBytes
@@ -92,27 +88,20 @@ export class WasmExecutor {
     const program = decodeProgram(programBytes);
     const limits = limitsOf(program, options);
     integer(options.threads, 1, MAX_THREADS, "threads");
-    const cache = program.isDecoder ? cacheOf(program, limits, options.kvFormat) : null;
-    /** @type {string[]} */
-    const warnings = [];
-    const runtime = await createRuntime(host, options, warnings, {
-      program: programBytes,
+    const starter = options.starter ?? new BackendStarter(host, options);
+    const model = {
+      program,
+      bytes: programBytes,
       maxTokens: limits.maxTokens,
       maxSeqs: limits.maxSeqs,
-      cache,
-      stagingBytes: stagingBytes(program.tensors),
-    });
-    // Workers start while the weights arrive; failing to start is not failing to load.
-    const starting = startPool(host, runtime, warnings);
-    try {
-      const loader = new WeightLoader(runtime, program.tensors);
-      await loader.loadShards(shards, PARALLEL_READS);
-      loader.seal();
-    } catch (error) {
-      await (await starting).close();
-      throw error;
-    }
-    return new WasmExecutor(runtime, await starting, program, limits, warnings);
+      cache: program.isDecoder ? cacheOf(program, limits, options.kvFormat) : null,
+      expectedBytes: options.expectedBytes ?? (() => 0),
+    };
+    const backend = await starter.start(model, shards);
+    const again = async () => (await starter.start(model, shards)).runner;
+    const recover = options.recover ? again : null;
+    const pool = new RecoveringPool(backend.runner, recover, program.isDecoder);
+    return new WasmExecutor(backend, pool, program, limits, starter.warnings);
   }
 
   /**
@@ -126,19 +115,15 @@ export class WasmExecutor {
    * @returns {Promise<StepResult>}
    * @throws {InvalidInput} the step breaks a limit, names a token, position or block that
    *   does not exist, or samples in a way that is out of range; nothing was computed
-   * @throws {DeviceLost} the backend died
+   * @throws {DeviceLost} the backend died with this step; a later one starts it again
    * @throws {Aborted} the executor is closed
    */
   async run(step, { threads = this.threads } = {}) {
     integer(threads, 1, MAX_THREADS, "threads");
     if (this.#loaded === null) throw new Aborted("the model is closed; load it again");
-    const { pool, checker, workspaces } = this.#loaded;
+    const { pool, checker } = this.#loaded;
     checker.check(step);
-    return pool.run(
-      threads,
-      (ws) => workspaces[ws].write(step),
-      (ws, deviceNs) => workspaces[ws].read(deviceNs),
-    );
+    return pool.run(step, threads);
   }
 
   /**
@@ -189,56 +174,6 @@ function cacheOf({ vocabSize }, { kvBlocks, maxWanted }, kvFormat = "f32") {
     throw new InvalidInput(`kvFormat is ${String(kvFormat)}, expected 'f32' or 'f16'`);
   }
   return { kvBlocks, kvFormat, maxWanted, dataWords: samplingWords(vocabSize, maxWanted) };
-}
-
-/**
- * @param {Host} host
- * @param {ExecutorOptions} options
- * @param {string[]} warnings
- * @param {{program: Uint8Array, maxTokens: number, maxSeqs: number, stagingBytes: number,
- *   cache: CacheOptions | null}} rest
- */
-async function createRuntime(host, options, warnings, rest) {
-  const { threads, wasm = {}, expectedBytes = () => 0 } = options;
-  const create = async (/** @type {number} */ count) => {
-    const variant = chooseVariant(count > 1, wasm);
-    const module = await loadModule(variant, wasm, host.readFile);
-    const workspaces = rest.cache === null ? count : 1;
-    const expected = expectedBytes({ workspaces });
-    const sizes = { threads: count, workspaces, expectedBytes: expected };
-    return Runtime.create({ module, variant, ...sizes, ...rest });
-  };
-  if (threads === 1) return create(1);
-  if (host.spawn === null || !(await canPostSharedMemory())) {
-    warnings.push(
-      `${threads} threads were asked for, but this host cannot share memory between threads; ` +
-        "running on 1 (a web page needs the COOP and COEP headers)",
-    );
-    return create(1);
-  }
-  try {
-    return await create(threads);
-  } catch (error) {
-    if (!(error instanceof OutOfMemory)) throw error;
-    warnings.push(`${threads} threads were asked for, but ${error.message}; running on 1`);
-    return create(1);
-  }
-}
-
-/**
- * @param {Host} host
- * @param {Runtime} runtime
- * @param {string[]} warnings
- * @returns {Promise<StepRunner>}
- */
-async function startPool(host, runtime, warnings) {
-  if (runtime.threads === 1 || host.spawn === null) return new InlinePool(runtime);
-  try {
-    return await ThreadPool.start(runtime, host.spawn);
-  } catch (cause) {
-    warnings.push(`worker threads could not be started (${cause}); running on 1 thread`);
-    return new InlinePool(runtime);
-  }
 }
 
 /**

@@ -2,6 +2,7 @@
  * The hands: load an artifact, own its memory, run steps. No tokenizer and no batching
  * here: those belong to the engine above.
  */
+import { BackendStarter } from "./backend.js";
 import { ArtifactReader } from "./artifact/reader.js";
 import { toSource } from "./artifact/source.js";
 import { defaultKvBlocks } from "./cache-size.js";
@@ -19,9 +20,12 @@ import { KV_BLOCK } from "./program/ops.js";
  * @typedef {object} LoadOptions
  * @property {AbortSignal} [signal] cancels the load with `Aborted`
  * @property {(progress: import("./artifact/reader.js").Progress) => void} [onProgress]
- * @property {number} [threads] threads in the pool, 1 by default; fewer where the host
- *   cannot share memory, which `model.info.warnings` then says
+ * @property {number} [threads] threads in the pool, 1 by default. Where the host cannot share
+ *   memory, copies of the model in as many workers; `model.info.warnings` then says so
+ * @property {import("./backend.js").PoolKind} [pool] by default "threads" for several; for one,
+ *   a worker in a page and the calling thread elsewhere
  * @property {import("./wasm/variants.js").WasmOptions} [wasm]
+ * @property {import("./hosts/web.js").WorkerOption} [worker] a worker of your own
  * @property {Cache | null | false} [cache] where downloaded files are kept; by default the
  *   Cache API in browsers, and nowhere else
  * @property {number} [maxTokens] most tokens in a step; by default 512 or an encoder's limit
@@ -32,13 +36,18 @@ import { KV_BLOCK } from "./program/ops.js";
  *   by default f32
  * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default
  *   `maxSeqs`
+ * @property {(manifest: Record<string, any>) => readonly string[]} [files] names of further
+ *   files of the artifact to read; `model.files` then has their checked bytes
  */
 
 /**
  * @typedef {object} ModelInfo
  * @property {import("./wasm/variants.js").Variant} variant the wasm build in use
- * @property {number} threads
+ * @property {import("./backend.js").PoolKind} pool what runs the steps
+ * @property {number} threads most in a step
+ * @property {number} concurrency steps in flight at once
  * @property {import("./step.js").StepLimits} limits of a step
+ * @property {number} outputWidth columns of the program's output; of a decoder its vocabulary
  * @property {{weights: number, workspaces: number, cache: number, total: number}} memoryBytes
  * @property {number} loadMs
  * @property {readonly string[]} warnings what the host could not give
@@ -68,13 +77,16 @@ export function createLoader(host) {
    */
   return async function loadModel(from, options = {}) {
     const start = performance.now();
-    const { signal, onProgress, threads = 1, wasm } = options;
+    const { signal, onProgress, threads = 1 } = options;
+    // What the host can do, and its wasm build, are found while the manifest is on its way.
+    const starter = new BackendStarter(host, { ...options, threads });
     const { createHash } = host;
     const source = toSource(from, host.source);
     const cache = cacheFor(source, host, options.cache);
     const reader = await ArtifactReader.open(source, { signal, onProgress, createHash, cache });
     const { manifest } = reader;
-    reader.begin();
+    const names = options.files?.(manifest.raw) ?? [];
+    reader.begin(names);
     const { generation } = manifest.raw;
     // A decoder's long prompts run in chunks.
     const longest = generation ? 0 : Number(manifest.raw.limits?.max_tokens) || 0;
@@ -96,7 +108,8 @@ export function createLoader(host) {
         kvBlocks,
         kvFormat: options.kvFormat,
         maxWanted: options.maxWanted,
-        wasm,
+        starter,
+        recover: source.rereadable,
         expectedBytes: ({ workspaces }) => {
           const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
           const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
@@ -112,20 +125,26 @@ export function createLoader(host) {
       return create();
     });
     try {
+      /** @type {Map<string, Uint8Array>} */
+      const files = new Map();
+      for (const name of names) files.set(name, await reader.file(name));
       const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);
       const report = await checkGoldens(goldens, executor.limits, (step) => executor.run(step));
       throwIfAborted(signal, "loading");
       const info = {
         variant: executor.variant,
+        pool: executor.pool,
         threads: executor.threads,
+        concurrency: executor.concurrency,
         limits: executor.limits,
+        outputWidth: executor.program.output.width,
         memoryBytes: executor.memoryBytes,
         loadMs: performance.now() - start,
         warnings: [...reader.warnings, ...executor.warnings],
         goldens: report,
         manifest: manifest.raw,
       };
-      return new Model(executor, goldens, info);
+      return new Model(executor, goldens, info, files);
     } catch (error) {
       await executor.close();
       throw error;
@@ -155,10 +174,12 @@ export class Model {
    * @param {WasmExecutor} executor
    * @param {import("./goldens.js").Goldens} goldens
    * @param {ModelInfo} info
+   * @param {ReadonlyMap<string, Uint8Array>} files that the caller asked for
    */
-  constructor(executor, goldens, info) {
+  constructor(executor, goldens, info, files) {
     this.#executor = executor;
     this.#goldens = goldens;
+    this.files = files;
     this.info = Object.freeze(info);
   }
 

@@ -40,6 +40,7 @@ export function urlSource(base, options = {}) {
   if (!folder.pathname.endsWith("/")) folder.pathname += "/";
   return {
     location: folder.href,
+    rereadable: true,
     remote: true,
     open(name, request) {
       const url = new URL(name, folder);

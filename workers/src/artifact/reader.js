@@ -175,13 +175,12 @@ export class ArtifactReader {
     const suspects = this.manifest.shards.filter((name) => !this.#verified.has(name));
     if (suspects.some((name) => this.#distrusted.has(name))) return false;
     this.#stop();
-    this.#abort = new AbortController();
     if (this.#options.signal?.aborted) this.#onAbort();
     for (const name of suspects) this.#distrusted.add(name);
     return true;
   }
 
-  /** Stop whatever is still being read. */
+  /** Stop whatever is being read. Files may be read later all the same, without the signal. */
   close() {
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
     this.#stop();
@@ -191,6 +190,7 @@ export class ArtifactReader {
     this.#abort.abort();
     for (const { chunks } of this.#opened.values()) chunks.return().catch(() => {});
     this.#opened.clear();
+    this.#abort = new AbortController();
   }
 
   /**

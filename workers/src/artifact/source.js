@@ -14,6 +14,8 @@ import { ArtifactMissing, InvalidInput } from "../errors.js";
 /**
  * @typedef {object} Source
  * @property {string} location where the files lie, for messages
+ * @property {boolean} [rereadable] files may be opened again long after the load, to start
+ *   anew when a backend died
  * @property {boolean} [remote] reading is slow enough to keep copies in the host's cache
  * @property {(name: string, options: OpenOptions) => AsyncIterable<Uint8Array>} open
  *   the bytes of file `name`, front to back. A chunk is valid until the next is asked for.

@@ -16,6 +16,7 @@ const CHUNK_BYTES = 256 << 10;
 export function fileSource(folder) {
   return {
     location: folder,
+    rereadable: true,
     async *open(name) {
       const path = join(folder, name);
       const file = await open(path).catch((cause) => {

@@ -49,20 +49,10 @@ export class WeightLoader {
    * @param {readonly Shard[]} shards in order
    * @param {number} parallel how many are read at once
    */
-  async loadShards(shards, parallel) {
-    const rest = shards.values();
-    let failed = false;
-    const readSome = async () => {
-      for (const { open, name, bytes } of rest) {
-        if (failed) return;
-        await this.loadShard(open(), name, bytes);
-      }
-    };
-    try {
-      await Promise.all(Array.from({ length: parallel }, readSome));
-    } finally {
-      failed = true;
-    }
+  loadShards(shards, parallel) {
+    return eachShard(shards, parallel, ({ open, name, bytes }) =>
+      this.loadShard(open(), name, bytes),
+    );
   }
 
   /**
@@ -169,6 +159,30 @@ export class WeightLoader {
       }
     }
     return planned;
+  }
+}
+
+/**
+ * Do something with every shard, several at a time, begun in their order. After a failure no
+ * more are begun.
+ *
+ * @param {readonly Shard[]} shards
+ * @param {number} parallel
+ * @param {(shard: Shard) => Promise<void>} use
+ */
+export async function eachShard(shards, parallel, use) {
+  const rest = shards.values();
+  let failed = false;
+  const some = async () => {
+    for (const shard of rest) {
+      if (failed) return;
+      await use(shard);
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: parallel }, some));
+  } finally {
+    failed = true;
   }
 }
 
