@@ -115,7 +115,7 @@ class DecoderBatcher:
         self._kv = residents.kv
         self._entrance = Entrance(config, admission, residents, queue)
         self._target_ns = config.tpot_target_ms * NS_PER_MS
-        self._prefill_share = config.prefill_share_percent
+        self._prefill_share = config.prefill_share_percent / 100
         self._max_partial = config.max_partial_prefills
         self._max_preemptions = config.max_preemptions
         self._retried_last = False
@@ -371,7 +371,7 @@ class DecoderBatcher:
             proven = max(int(self.proven_tokens * max(growth, 1.0)), _FIRST_TOKENS)
             most = min(most, max(proven - len(fill.members), 1))
         context = max([s.kv.computed for s in prompts], default=0)
-        floor_ns = fill.target_ns * self._prefill_share / 100
+        floor_ns = fill.target_ns * self._prefill_share
         left_ns = max(fill.target_ns - fill.ns, floor_ns)
         line = fill._line
         low, high = 1, most

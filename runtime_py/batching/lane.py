@@ -14,6 +14,7 @@ from runtime_py.batching.request import Request
 from runtime_py.batching.types import MAX_NS, NS_PER_MS, LaneSpec, StepShape, TrafficClass
 
 _TARGET_PARTS = 4  # a newcomer finds the device busy for at most this part of its target
+_OUTLOOK = 4  # steps are short while somebody is expected within so many long ones
 _TARGET_MEMORY = 16  # requests after which the tightest target seen is forgotten, about
 _MOST_MARGIN = 0.5
 
@@ -76,7 +77,8 @@ class Lane:
         limit_ns = self.step_ns
         if not self._overhead_percent or not self.cost.warm:
             return limit_ns
-        if len(self.queue.latency) or self.latency_arrivals.expected(limit_ns, now_ns):
+        outlook_ns = _OUTLOOK * limit_ns
+        if len(self.queue.latency) or self.latency_arrivals.expected(outlook_ns, now_ns):
             short_ns = int(self.cost.line(threads).fixed * (100 / self._overhead_percent))
             return min(limit_ns, max(short_ns, self._target_ns // _TARGET_PARTS, 1))
         return limit_ns
@@ -120,7 +122,8 @@ class Lane:
             return now_ns
         until_ns = MAX_NS
         if len(queue.latency):
-            until_ns = queue.latency.earliest_due_ns() - self.with_margin(ns)
+            # Nobody is due before its rank less what it needs, which is at most `ns`
+            until_ns = queue.latency.first_rank_ns() - ns - self.with_margin(ns)
         if len(queue.throughput):
             wait_ns = self.config.throughput_max_wait_ms * NS_PER_MS
             until_ns = min(until_ns, queue.throughput.served_ns + wait_ns)

@@ -60,12 +60,12 @@ class ClassQueue:
         """The request whose turn it is."""
         return self.tenants.head()
 
-    def earliest_due_ns(self) -> int:
-        """The earliest due time of the tenants' first requests, or `MAX_NS`; O(tenants)."""
-        due_ns = MAX_NS
+    def first_rank_ns(self) -> int:
+        """The lowest rank of all that wait in the latency class, or `MAX_NS`; O(tenants)."""
+        rank_ns = MAX_NS
         for tenant in self.tenants.active.values():
-            due_ns = min(due_ns, tenant.head()[2].due_ns)
-        return due_ns
+            rank_ns = min(rank_ns, tenant.head()[0])
+        return rank_ns
 
     def take(self, request: Request, charge_ns: int) -> int:
         """Take the next item of ``request``, which is the head.

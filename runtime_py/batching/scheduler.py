@@ -117,7 +117,7 @@ class Scheduler:
 
     def _charge(self, lane: Lane, ns: int, threads: int) -> int:
         """What ``ns`` on so many threads cost a lane: its part of the device, over weight."""
-        return min(ns, _MOST_NS) * threads // (self._device.threads * lane.spec.weight)
+        return min(max(ns, 0), _MOST_NS) * threads // (self._device.threads * lane.spec.weight)
 
     def _begin(self, lane: Lane, shape: StepShape, predicted_ns: int) -> tuple[int, int]:
         """Take the device for a step; its number, and what its lane is charged."""

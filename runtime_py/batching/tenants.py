@@ -4,10 +4,11 @@ Fair queueing by device time: every tenant has an account of the time it was giv
 one that is further ahead of the least served tenant in the queue than an allowance
 waits until the others have caught up. Among those within the allowance the most urgent
 request goes first, so with little contention the order is that of the requests alone.
-Accounts start at the least served one's, as in start-time fair queueing (Goyal, Vin and
-Cheng, SIGCOMM 1996): nobody saves up time while away. Counting what was given instead
-of asking for weights in advance is the idea of the virtual token counter (Sheng et al.,
-"Fairness in Serving Large Language Models", OSDI 2024).
+An account starts one allowance below the least served one's, so a newcomer goes before
+those who have been at it for long, but nobody saves up more than that while away: the
+virtual time of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Counting
+what was given instead of asking for weights in advance is the idea of the virtual token
+counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
 
 With T tenants in the queue a turn costs O(log T), and nothing when there is only one.
 """
@@ -82,7 +83,7 @@ class TenantOrder:
         self._tenants: dict[str, Tenant] = {}
         self._sole: Tenant | None = None
         self._num_seen = 0
-        self._floor_ns = 0  # account of the least served active tenant; never falls
+        self._virtual_ns = lead_ns  # the highest that the least served account has been
         # Entries of these heaps are checked when they surface: the account or the head they
         # were made for may be another by then. Accounts only grow.
         self._accounts: list[tuple[int, int, Tenant]] = []
@@ -155,7 +156,7 @@ class TenantOrder:
             elif tenant.served_ns > served_ns:
                 heapq.heapreplace(accounts, (tenant.served_ns, order, tenant))
             else:
-                self._floor_ns = served_ns
+                self._virtual_ns = max(self._virtual_ns, served_ns)
                 return served_ns
 
     def _enter(self, name: str) -> Tenant:
@@ -165,10 +166,10 @@ class TenantOrder:
             self._num_seen += 1
             self._tenants[name] = tenant
         if self._sole is not None:
-            self._floor_ns = self._sole.served_ns
+            self._virtual_ns = max(self._virtual_ns, self._sole.served_ns)
         elif self.active:
             self._least()
-        tenant.served_ns = max(tenant.served_ns, self._floor_ns)
+        tenant.served_ns = max(tenant.served_ns, self._virtual_ns - self._lead_ns)
         self.active[name] = tenant
         if len(self.active) == 1:
             self._sole = tenant
@@ -185,17 +186,15 @@ class TenantOrder:
             for _, _, listed in self._accounts:
                 listed.listed = False
             self._accounts, self._ready, self._parked = [], [], []
-            self._floor_ns = self._sole.served_ns
         elif not self.active:
             # The queue is empty: nobody was kept waiting, so nobody owes anything
-            self._floor_ns = max(self._floor_ns, tenant.served_ns)
+            self._virtual_ns = max(self._virtual_ns, tenant.served_ns)
             self._sole = None
             self._tenants.clear()
         if len(self._tenants) > _SMALL + 2 * len(self.active):
+            start_ns = self._virtual_ns - self._lead_ns
             self._tenants = {
-                name: t
-                for name, t in self._tenants.items()
-                if t.live or t.served_ns > self._floor_ns
+                name: t for name, t in self._tenants.items() if t.live or t.served_ns > start_ns
             }
 
     def _list(self, tenant: Tenant) -> None:
