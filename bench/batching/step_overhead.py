@@ -2,11 +2,19 @@
 
     python -m bench.batching.step_overhead [ARTIFACT] [--seqs N] [--steps N]
 
-A step's overhead is the time between two of its kind minus the time inside the backend
-(`StepResult.device_ns`): the scheduler, block tables, sampling rows, the copy into wasm
-memory, the way to the backend's thread and back, and tokens to their streams. Without an
-artifact a tiny decoder with random weights runs, whose kernels leave the caches warm.
-Prints quantiles over the steps that carried every stream.
+Three parts, in microseconds a step, each as the best and the quartiles of all steps that
+carried every stream:
+
+    loop      CPU time of the event loop from a step's end to the submission of the next:
+              the scheduler, tokens to their streams, block tables, sampling rows, and what
+              `submit` does
+    backend   time around the call into wasm on the backend's thread: the copy into
+              wasm memory and the sampled tokens out of it
+    readers   CPU time of the tasks that turn the tokens into text; it overlaps with the
+              next step on the backend's thread
+
+Without an artifact a tiny decoder with random weights runs, whose kernels leave the
+caches warm.
 """
 
 from __future__ import annotations
@@ -16,20 +24,29 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from runtime_py.engine import Device, Engine
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, Step, StepResult
 from runtime_py.executors.wasmtime import WasmtimeExecutor
 from runtime_py.generation.options import GenerateOptions, generate_options
+from runtime_py.generation.stream import GenerationStream
 
 PROMPT = [7, 5, 3, 11, 13]
 
 
 class Stopwatch:
-    """A `ModelExecutor` that notes when a step is submitted and how long it ran inside."""
+    """A `ModelExecutor` that runs steps on a thread of its own and times what is around them.
+
+    Attributes:
+        around: (streams, nanoseconds outside wasm) of every step.
+    """
 
     def __init__(self, inner: ModelExecutor) -> None:
         self.inner = inner
-        self.marks: list[tuple[int, int, int]] = []  # submitted at, sequences, device ns
+        self.around: list[tuple[int, int]] = []
+        self.device_ns: list[int] = []
+        self._thread = ThreadPoolExecutor(1)
 
     @property
     def name(self) -> str:
@@ -40,29 +57,46 @@ class Stopwatch:
         return self.inner.limits
 
     def run(self, step: Step) -> StepResult:
-        return self.inner.run(step)
+        started = time.perf_counter_ns()
+        result = self.inner.run(step)
+        self.around.append((_streams(step), time.perf_counter_ns() - started - result.device_ns))
+        self.device_ns.append(result.device_ns)
+        return result
 
     def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
-        at = time.perf_counter_ns()
-        rows = len(step.seqs) if len(step.token_ids) == len(step.seqs) else 0
-
-        def note(result: StepResult | BaseException) -> None:
-            if isinstance(result, StepResult):
-                self.marks.append((at, rows, result.device_ns))
-            done(result)
-
-        self.inner.submit(step, note)
+        self._thread.submit(lambda: done(self.run(step)))
 
     def close(self) -> None:
+        self._thread.shutdown()
         self.inner.close()
 
-    def overheads(self, seqs: int) -> list[float]:
-        """Microseconds outside the backend, of steps with ``seqs`` streams and nothing else."""
-        found = []
-        for (at, rows, device_ns), (after, _, _) in zip(self.marks, self.marks[1:], strict=False):
-            if rows == seqs:
-                found.append((after - at - device_ns) / 1e3)
-        return found
+
+class TimedDevice(Device):
+    """The driver, with a stopwatch on what a step's end sets off.
+
+    Attributes:
+        loop_ns: CPU time of the loop for each call of the core.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_ns: list[int] = []
+        self._before_ns = 0
+
+    def _completed(self, step_id: int, result: StepResult | BaseException) -> None:
+        started = time.thread_time_ns()
+        super()._completed(step_id, result)
+        self._before_ns = time.thread_time_ns() - started
+
+    def _flush(self) -> None:
+        started = time.thread_time_ns()
+        super()._flush()
+        self.loop_ns.append(time.thread_time_ns() - started + self._before_ns)
+
+
+def _streams(step: Step) -> int:
+    """Sequences of a step that only has streams; 0 of one with prompts."""
+    return len(step.seqs) if len(step.token_ids) == len(step.seqs) else 0
 
 
 def tiny(seqs: int) -> tuple[ModelExecutor, int]:
@@ -94,12 +128,16 @@ def loaded(path: str, seqs: int, threads: int) -> tuple[ModelExecutor, int]:
     return executor, artifact.program.vocab_size
 
 
-async def measure(watch: Stopwatch, seqs: int, steps: int, options: GenerateOptions) -> None:
-    """Run ``seqs`` streams, each read by a task of its own, through ``steps`` steps."""
-    from runtime_py.engine import Engine
-    from runtime_py.generation.stream import GenerationStream
+async def measure(
+    watch: Stopwatch, seqs: int, steps: int, options: GenerateOptions
+) -> tuple[list[int], float]:
+    """Run ``seqs`` streams, each read by a task of its own, through ``steps`` steps.
 
-    engine = Engine(watch, 0, max_context=400)
+    Returns:
+        loop nanoseconds of each call of the core, and of the readers per step.
+    """
+    device = TimedDevice()
+    engine = Engine(watch, 0, max_context=400, device=device)
 
     async def read(i: int) -> None:
         stream = GenerationStream(
@@ -109,9 +147,12 @@ async def measure(watch: Stopwatch, seqs: int, steps: int, options: GenerateOpti
         async for _ in stream:
             pass
 
+    started = time.thread_time_ns()
     for _ in range(max(steps // options.max_tokens, 1)):
         await asyncio.gather(*[read(i) for i in range(seqs)])
+    spent = time.thread_time_ns() - started - sum(device.loop_ns)
     await engine.close()
+    return device.loop_ns, spent / len(watch.around)
 
 
 def main() -> None:
@@ -146,14 +187,15 @@ def main() -> None:
         ignore_eos=True,
     )
     watch = Stopwatch(executor)
-    asyncio.run(measure(watch, args.seqs, args.steps, options))
-    us = watch.overheads(args.seqs)
-    low, middle, high = statistics.quantiles(us, n=4)
-    device = statistics.median([ns / 1e3 for _, rows, ns in watch.marks if rows == args.seqs])
-    print(
-        f"{len(us)} steps of {args.seqs} streams, {device:.0f} us in the backend; outside it "
-        f"best {min(us):.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us"
-    )
+    loop_ns, readers_ns = asyncio.run(measure(watch, args.seqs, args.steps, options))
+    around = [ns for streams, ns in watch.around if streams == args.seqs]
+    wasm_us = statistics.median(watch.device_ns) / 1e3
+    print(f"{len(around)} steps of {args.seqs} streams, {wasm_us:.0f} us in wasm")
+    for name, values in (("loop", loop_ns), ("backend", around)):
+        low, middle, high = (q / 1e3 for q in statistics.quantiles(values, n=4))
+        best = min(values) / 1e3
+        print(f"{name:<8}best {best:.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us")
+    print(f"readers {readers_ns / 1e3:.0f} us on average")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import asyncio
 from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from runtime_py.batching import FinishReason, RequestFinished
 from runtime_py.engine.request import NS_PER_MS, error_of_any
@@ -127,7 +126,7 @@ class GenerateRequest:
         )
         self.samples = [
             SampleState(
-                i, TextReader(decode, o.stop), replace(row, seed=(o.seed + i) % 2**64) if i else row
+                i, TextReader(decode, o.stop), row._replace(seed=(o.seed + i) % 2**64) if i else row
             )
             for i in range(o.n)
         ]
@@ -152,22 +151,8 @@ class GenerateRequest:
                 raise InvalidInput(
                     f"logits_mask returned {type(mask).__name__}, expected bytes or None"
                 )
-        row = sample.row  # spelled out, as it is made for every token
-        return SamplingRow(
-            row.temperature,
-            row.top_k,
-            row.top_p,
-            row.min_p,
-            row.repetition_penalty,
-            row.presence_penalty,
-            row.frequency_penalty,
-            penalized,
-            row.bias,
-            mask,
-            row.seed,
-            position,
-            row.top_logprobs,
-        )
+        row = sample.row
+        return SamplingRow(*row[:7], penalized, row.bias, mask, row.seed, position, row[12])
 
     def look_for_stop(self, sample: SampleState, token_id: int) -> bool:
         """Read a token before the next step is scheduled; whether a stop string ends it."""
