@@ -14,7 +14,7 @@ from filelock import FileLock
 from runtime_py.program import TensorFormat
 from tests.js import hosts
 from tests.js.hosts import ROOT, Host, ProcessHost
-from tests.js.tiny import write_tiny
+from tests.js.tiny import write_tiny, write_tiny_decoder
 from tests.ops.write_cases import write_cases
 
 BUILT = ROOT / "runtime_py" / "_wasm"
@@ -81,6 +81,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("tiny")
     formats = (TensorFormat.F32, TensorFormat.F16, TensorFormat.I8B32, TensorFormat.I4B32)
     return {fmt.name: write_tiny(root / fmt.name, fmt) for fmt in formats}
+
+
+@pytest.fixture(scope="session")
+def tiny_decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny decoder's artifact with exact 8-bit weights and 16-bit activations."""
+    return write_tiny_decoder(tmp_path_factory.mktemp("decoder") / "s8", TensorFormat.S8B32, 16)
 
 
 def cases_in(folder: Path) -> list[str]:

@@ -63,8 +63,10 @@ export function parseGoldens(bytes, width) {
  * @returns {Promise<GoldenReport>}
  * @throws {ArtifactCorrupt} a case misses the tolerance: this host and artifact must not be
  *   trusted together
+ * @throws {InvalidInput} the limits are too small for a case
  */
 export async function checkGoldens({ minCosine, cases }, limits, run) {
+  checkRoom(cases, limits);
   let worstCosine = 1;
   for (const batch of batches(cases, limits)) {
     let result;
@@ -93,6 +95,22 @@ export async function checkGoldens({ minCosine, cases }, limits, run) {
 
 /** @param {GoldenCase} c */
 const blocksOf = ({ tokenIds }) => Math.ceil(tokenIds.length / KV_BLOCK);
+
+/**
+ * @param {GoldenCase[]} cases
+ * @param {StepLimits} limits
+ */
+function checkRoom(cases, { maxTokens, kvBlocks }) {
+  const longest = Math.max(...cases.map((c) => c.tokenIds.length));
+  const needs = (
+    /** @type {string} */ name,
+    /** @type {number} */ is,
+    /** @type {number} */ least,
+  ) => new InvalidInput(`${name} is ${is}, expected at least ${least}: a golden prompt needs that`);
+  if (longest > maxTokens) throw needs("maxTokens", maxTokens, longest);
+  const blocks = Math.ceil(longest / KV_BLOCK);
+  if (kvBlocks > 0 && blocks > kvBlocks) throw needs("kvBlocks", kvBlocks, blocks);
+}
 
 /**
  * As few steps as the limits allow; usually one.
