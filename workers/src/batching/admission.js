@@ -1,5 +1,5 @@
 /** Who may enter, and how much one step may hold. */
-import { FinishReason, stepShape } from "./types.js";
+import { FinishReason, NS_PER_MS, stepShape } from "./types.js";
 
 /** @typedef {import("./config.js").SchedulerConfig} SchedulerConfig */
 /** @typedef {import("./cost-model.js").CostModel} CostModel */
@@ -71,6 +71,12 @@ export class Admission {
     if (!queue.hasRoom(count)) {
       const value = timeToMakeRoom(queue, count, cost, threads);
       return { reason: FinishReason.OVERLOADED, item: -1, value };
+    }
+    const mostNs = queue.policy.maxQueueMs * NS_PER_MS;
+    if (mostNs > 0 && cost.warm && queue.numSeqs > 0) {
+      const { numSeqs, numTokens: tokens, sumLenSq } = queue;
+      const value = cost.predict(stepShape(numSeqs, tokens, sumLenSq, 0, threads)) - mostNs;
+      if (value > 0) return { reason: FinishReason.OVERLOADED, item: -1, value };
     }
     return null;
   }

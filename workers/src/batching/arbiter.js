@@ -1,58 +1,92 @@
 /** Which lane gets the device next, and with how many threads. */
-import { NS_PER_MS, stepShape } from "./types.js";
+import { MAX_NS, Turn, stepShape } from "./types.js";
 
 /** @typedef {import("./lane.js").Lane} Lane */
 /** @typedef {import("./types.js").DeviceSpec} DeviceSpec */
+/** @typedef {import("./types.js").TurnName} TurnName */
+
+/**
+ * The lane that gets the device, and why it does.
+ *
+ * @typedef {object} Choice
+ * @property {Lane} lane
+ * @property {TurnName} turn
+ */
 
 /** Divides one device between lanes and a lane's threads between steps. */
 export class Arbiter {
-  #device;
-  #stepNs;
+  /** When the first lane that saves energy has to start, or `MAX_NS`. */
+  wakeNs = MAX_NS;
 
-  /**
-   * @param {DeviceSpec} device
-   * @param {number} stepTargetMs
-   */
-  constructor(device, stepTargetMs) {
+  #device;
+
+  /** @param {DeviceSpec} device */
+  constructor(device) {
     this.#device = device;
-    this.#stepNs = stepTargetMs * NS_PER_MS;
   }
 
   /**
-   * The lane whose work should start now, or null when nothing waits.
+   * The lane whose work should start now, or null when nothing should.
    *
    * Latency work (and bulk work whose turn is overdue) goes first, the one that must start
-   * earliest. Bulk lanes share the rest by device time over weight. Slack is spent in one
-   * case only: when a bulk step ends before an urgent lane must start, and the arrivals
-   * expected until then will make that lane's step larger.
+   * earliest; but if several are late already, the device is divided by time over weight, as
+   * it is between bulk lanes. Slack is spent in one case only: when a bulk step ends before an
+   * urgent lane must start, and the arrivals expected until then will make that lane's step
+   * larger.
    *
    * @param {readonly Lane[]} lanes
    * @param {number} nowNs
-   * @returns {Lane | null}
+   * @returns {Choice | null}
    */
   chooseLane(lanes, nowNs) {
-    if (lanes.length === 1) return lanes[0].hasWork ? lanes[0] : null;
+    this.wakeNs = MAX_NS;
+    const ready = lanes.filter((lane) => lane.hasWork && !this.#holds(lane, nowNs));
+    if (ready.length < 2) return ready.length > 0 ? { lane: ready[0], turn: Turn.ONLY } : null;
     /** @type {Lane | null} */
     let urgent = null;
     /** @type {Lane | null} */
+    let late = null;
+    /** @type {Lane | null} */
     let bulk = null;
+    let numLate = 0;
     let startNs = 0;
-    for (const lane of lanes) {
-      if (!lane.hasWork) continue;
+    for (const lane of ready) {
       if (lane.isUrgent(nowNs)) {
         const latest = lane.latestStartNs(this.#device.threads, nowNs);
         if (urgent === null || latest < startNs) {
           urgent = lane;
           startNs = latest;
         }
+        if (latest < nowNs) {
+          numLate += 1;
+          if (late === null || lane.shareNs < late.shareNs) late = lane;
+        }
       } else if (bulk === null || lane.shareNs < bulk.shareNs) {
         bulk = lane;
       }
     }
-    if (urgent === null || bulk === null) return urgent ?? bulk;
+    if (late !== null && numLate > 1) return { lane: late, turn: Turn.LATE };
+    if (bulk === null) return urgent === null ? null : { lane: urgent, turn: Turn.URGENT };
+    if (urgent === null) return { lane: bulk, turn: Turn.SHARE };
     const slackNs = startNs - nowNs;
-    if (slackNs > this.#stepNs && urgent.arrivals.expected(slackNs, nowNs) > 0) return bulk;
-    return urgent;
+    if (slackNs > bulk.stepNs && urgent.arrivals.expected(slackNs, nowNs) > 0) {
+      return { lane: bulk, turn: Turn.SLACK };
+    }
+    return { lane: urgent, turn: Turn.URGENT };
+  }
+
+  /**
+   * It saves energy and can wait; when it no longer can is noted.
+   *
+   * @param {Lane} lane
+   * @param {number} nowNs
+   */
+  #holds(lane, nowNs) {
+    if (!lane.config.energySaving) return false;
+    const untilNs = lane.holdUntilNs(this.#device.threads, nowNs);
+    if (untilNs <= nowNs) return false;
+    this.wakeNs = Math.min(this.wakeNs, untilNs);
+    return true;
   }
 
   /**
@@ -61,28 +95,20 @@ export class Arbiter {
    * With a backlog, side-by-side steps waste no time at barriers, and they end at different
    * times, so the device is often free for a newcomer. Work that one round of steps would
    * finish is better joined, because steps of unequal length leave threads idle at the end;
-   * and a lone request gets as many threads as help it.
+   * and a lone request gets as many threads as help it, unless arrivals are expected that
+   * would find them all taken.
    *
    * @param {Lane} lane it has waiting work
    * @param {number} free threads that no step uses
    * @param {number} slots steps that may still start
+   * @param {number} nowNs the present
    * @returns {{threads: number, limitNs: number}}
    */
-  chooseThreads(lane, free, slots) {
-    const { queue, cost } = lane;
-    const stepNs = this.#stepNs;
-    const steps = Math.min(slots, free, queue.numSeqs);
-    if (steps > 1) {
-      const part = (/** @type {number} */ total) => Math.floor(total / steps);
-      const threads = part(free);
-      const numSeqs = part(queue.numSeqs);
-      const share = stepShape(numSeqs, part(queue.numTokens), part(queue.sumLenSq), 0, threads);
-      const sideNs = cost.predict(share);
-      if (sideNs > stepNs) return { threads, limitNs: stepNs };
-      const joinedNs = cost.predict(lane.waiting(free));
-      const longerNs = sideNs + Math.floor(sideNs / (2 * numSeqs));
-      if (joinedNs > longerNs) return { threads, limitNs: longerNs };
-    }
+  chooseThreads(lane, free, slots, nowNs) {
+    const { cost } = lane;
+    const stepNs = lane.limitNs(free, nowNs);
+    const side = free > 1 && slots > 1 ? this.#sideBySide(lane, free, slots, stepNs, nowNs) : null;
+    if (side !== null) return side;
     const threads = this.bestThreads(lane, free);
     const waitingNs = cost.predict(lane.waiting(threads));
     const rounds = Math.min(this.#device.threads, this.#device.concurrentSteps);
@@ -112,5 +138,35 @@ export class Arbiter {
       }
     }
     return best;
+  }
+
+  /**
+   * What the first of several steps side by side would be, if that is better than one.
+   *
+   * @param {Lane} lane
+   * @param {number} free
+   * @param {number} slots
+   * @param {number} stepNs
+   * @param {number} nowNs
+   */
+  #sideBySide(lane, free, slots, stepNs, nowNs) {
+    const { cost } = lane;
+    const joined = lane.waiting(free);
+    // One client in a closed loop arrives once per step, and finds the device free
+    const coming = Math.max(lane.arrivals.expected(cost.predict(joined), nowNs) - 1, 0);
+    const seqs = joined.numSeqs;
+    const steps = Math.min(slots, free, seqs + coming);
+    if (steps <= 1) return null;
+    const part = (/** @type {number} */ total) => Math.floor(total / steps);
+    const scale = (seqs + coming) / seqs;
+    const threads = part(free);
+    const numSeqs = Math.max(part(Math.trunc(seqs * scale)), 1);
+    const tokens = Math.trunc(joined.numTokens * scale);
+    const pairs = Math.trunc(joined.sumLenSq * scale);
+    const sideNs = cost.predict(stepShape(numSeqs, part(tokens), part(pairs), 0, threads));
+    if (sideNs > stepNs) return { threads, limitNs: stepNs };
+    const joinedNs = cost.predict(stepShape(seqs + coming, tokens, pairs, 0, free));
+    const mostNs = sideNs + Math.floor(sideNs / (2 * numSeqs));
+    return joinedNs > mostNs ? { threads, limitNs: mostNs } : null;
   }
 }

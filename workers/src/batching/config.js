@@ -19,20 +19,31 @@ export const TimeoutAction = Object.freeze({ REJECT: "reject", DEMOTE: "demote" 
  *   a deadline: it says nothing about when the result arrives
  * @property {(typeof TimeoutAction)[keyof typeof TimeoutAction]} timeoutAction what then
  *   happens
+ * @property {number} maxQueueMs most work, in predicted time, that may wait; 0 = unlimited.
+ *   Beyond it a request is `Overloaded`, so that a crowd leaves no long queue behind
  */
 
 /** @type {QueuePolicy} */
-const DEFAULT_POLICY = { maxQueueSize: 16_384, timeoutMs: 0, timeoutAction: TimeoutAction.REJECT };
+const DEFAULT_POLICY = {
+  maxQueueSize: 16_384,
+  timeoutMs: 0,
+  timeoutAction: TimeoutAction.REJECT,
+  maxQueueMs: 0,
+};
 
-const POLICY_LOWEST = { maxQueueSize: 1, timeoutMs: 0 };
+const POLICY_LOWEST = { maxQueueSize: 1, timeoutMs: 0, maxQueueMs: 0 };
 
 /** The knobs that are whole numbers: [default, lowest]. */
 const KNOBS = /** @type {const} */ ({
   latencyTargetMs: [50, 0],
+  ttftTargetMs: [200, 0],
   stepTargetMs: [50, 1],
+  stepOverheadPercent: [2, 0],
   maxBatchTokens: [0, 0],
   maxBatchSeqs: [0, 0],
   fillPercent: [25, 0],
+  deadlineMarginPercent: [200, 0],
+  tenantLeadMs: [100, 0],
   throughputMaxWaitMs: [500, 0],
   throughputMaxSkips: [16, 0],
   throughputSharePercent: [50, 1],
@@ -46,20 +57,34 @@ const KNOBS = /** @type {const} */ ({
   maxPreemptions: [3, 0],
 });
 
-const PERCENT = /** @type {const} */ (["throughputSharePercent", "prefillSharePercent"]);
+const PERCENT = ["throughputSharePercent", "prefillSharePercent", "stepOverheadPercent"];
+
+const FLAGS = { prefixCaching: true, energySaving: false };
 
 /**
  * How the batching core behaves. Times are whole milliseconds.
  *
  * @typedef {object} SchedulerConfig
  * @property {number} latencyTargetMs a latency request without a deadline is due this long
- *   after its arrival plus the time it needs alone. Orders requests; sheds nothing
+ *   after its arrival plus the time it needs alone, unless it names a target of its own.
+ *   Orders requests and shapes steps; sheds nothing
+ * @property {number} ttftTargetMs the same for the first token of a generation
  * @property {number} stepTargetMs how long one step may take by prediction (one sequence
  *   always runs, however long). The time for which a newcomer may find the device busy
+ * @property {number} stepOverheadPercent while latency requests wait or are expected, a step
+ *   takes no longer than a quarter of the latency target, or as long as makes its fixed cost
+ *   this part of it, whichever is more; 0 = always up to `stepTargetMs`
  * @property {number} maxBatchTokens most tokens in a step; 0 = whatever the backend holds
  * @property {number} maxBatchSeqs most sequences in a step; 0 = whatever the backend holds
  * @property {number} fillPercent by how much bulk sequences may lengthen a step that carries
  *   latency sequences
+ * @property {number} deadlineMarginPercent the time kept free before a deadline, in percent
+ *   of the cost model's measured error: who runs on the brink is late half the time
+ * @property {number} tenantLeadMs within a class, device time by which a tenant may be ahead
+ *   of the least served one that waits, before it has to let others go first
+ * @property {boolean} energySaving start a step only when it is full, when a request's slack
+ *   ends, or when nobody else is expected before that. Fewer and larger steps for the same
+ *   work; every request waits for most of its target
  * @property {QueuePolicy} latency queue limits of the latency class
  * @property {QueuePolicy} throughput queue limits of the throughput class
  * @property {number} throughputMaxWaitMs while bulk work waits, some of it runs at least
@@ -73,7 +98,8 @@ const PERCENT = /** @type {const} */ (["throughputSharePercent", "prefillSharePe
  * @property {number} memoryRecoverySteps steps without an allocation failure after which a
  *   token budget that memory pressure halved doubles again
  * @property {number} tpotTargetMs decoders: how long a step may take by prediction, and so
- *   the time between two tokens of a stream while others join
+ *   the time between two tokens of a stream while others join. The tightest target among
+ *   the running streams counts
  * @property {number} prefillSharePercent decoders: the part of that time which prompts get
  *   even if the running streams alone take all of it
  * @property {number} maxPartialPrefills decoders: most prompts that are prefilled in chunks
@@ -95,7 +121,7 @@ const PERCENT = /** @type {const} */ (["throughputSharePercent", "prefillSharePe
  * @throws {InvalidInput} an unknown name, or a value outside its range
  */
 export function schedulerConfig(options = {}) {
-  const known = [...Object.keys(KNOBS), "latency", "throughput", "prefixCaching"];
+  const known = [...Object.keys(KNOBS), ...Object.keys(FLAGS), "latency", "throughput"];
   mustKnow("scheduler", options, known);
   /** @type {Record<string, unknown>} */
   const config = {};
@@ -109,11 +135,12 @@ export function schedulerConfig(options = {}) {
   }
   config.latency = queuePolicy("latency", options.latency);
   config.throughput = queuePolicy("throughput", options.throughput);
-  config.prefixCaching = options.prefixCaching ?? true;
-  if (typeof config.prefixCaching !== "boolean") {
-    throw new InvalidInput(
-      `prefixCaching is ${String(config.prefixCaching)}, expected true or false`,
-    );
+  for (const [name, byDefault] of Object.entries(FLAGS)) {
+    const value = /** @type {Record<string, unknown>} */ (options)[name] ?? byDefault;
+    if (typeof value !== "boolean") {
+      throw new InvalidInput(`${name} is ${String(value)}, expected true or false`);
+    }
+    config[name] = value;
   }
   return Object.freeze(/** @type {any} */ (config));
 }

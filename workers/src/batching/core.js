@@ -7,6 +7,7 @@ import { Generation } from "./generation.js";
 import { EncoderLane } from "./lane.js";
 import { Request } from "./request.js";
 import { Scheduler } from "./scheduler.js";
+import { CoreStats } from "./stats.js";
 import {
   DEFAULT_DEVICE,
   FinishReason,
@@ -37,20 +38,6 @@ import {
  *   record
  */
 
-/** Counters since the start; `BatchingCore.stats`. */
-export class CoreStats {
-  /** Requests by how they ended. @type {Map<Reason, number>} */
-  finished = new Map();
-  /** What was scheduled. */
-  steps = 0;
-  seqs = 0;
-  tokens = 0;
-  /** Steps by their number of sequences. @type {Map<number, number>} */
-  batchSizes = new Map();
-  /** Steps that ended after nobody waited for them any more. */
-  lateCompletions = 0;
-}
-
 /** A deterministic state machine; the same calls give the same decisions. */
 export class BatchingCore {
   stats = new CoreStats();
@@ -80,15 +67,12 @@ export class BatchingCore {
       );
     }
     /** @type {readonly Lane[]} */
-    this.lanes = lanes.map((spec) => {
-      const Kind = spec.kind === LaneKind.DECODER ? DecoderLane : EncoderLane;
-      return new Kind(spec, config);
-    });
+    this.lanes = lanes.map((spec) => laneOf(spec, config));
     this.#byName = new Map(lanes.map((spec, i) => [spec.name, i]));
     if (lanes.length === 0 || this.#byName.size !== lanes.length) {
       throw new InvalidInput("a core needs one or more lanes with different names");
     }
-    this.scheduler = new Scheduler(this.lanes, device, config);
+    this.scheduler = new Scheduler(this.lanes, device);
     this.#decoder = new DecoderResults((...args) => this.#finish(...args));
     this.#recorder = recorder;
     recorder?.start(lanes, device, config);
@@ -132,9 +116,10 @@ export class BatchingCore {
       for (let r = queue.popAlarm(nowNs); r !== null; r = queue.popAlarm(nowNs)) {
         this.#lookAt(r, lane, nowNs);
       }
+      this.#shedHeads(lane, nowNs);
     }
     for (const step of this.scheduler.schedule(nowNs)) {
-      this.#count(step.shape.numSeqs, step.shape.numTokens);
+      this.stats.started(step.shape.numSeqs, step.shape.numTokens);
       out.push(step);
     }
     out.push({ type: "idle", wakeAtNs: this.#nextAlarm() });
@@ -191,10 +176,12 @@ export class BatchingCore {
   #arrived(event, nowNs) {
     const index = this.#laneFor(event, LaneKind.ENCODER);
     const lane = this.lanes[index];
-    const { requestId, numTokens, traffic, deadlineNs } = event;
-    const request = new Request(requestId, numTokens, traffic, nowNs, deadlineNs, this.#nextSeq);
+    const { requestId, numTokens, traffic, deadlineNs, tenant } = event;
+    const seq = this.#nextSeq;
+    const request = new Request(requestId, numTokens, traffic, nowNs, deadlineNs, seq, tenant);
     request.lane = index;
-    this.#enqueue(request, lane, lane.admission.longest, nowNs);
+    const targetNs = targetOf(event.latencyTargetNs, lane.config.latencyTargetMs);
+    this.#enqueue(request, lane, lane.admission.longest, targetNs, nowNs);
   }
 
   /**
@@ -214,7 +201,8 @@ export class BatchingCore {
     const longest = lane.maxContext - 1;
     const room = lane.maxContext - event.tokens.length;
     const maxTokens = Math.max(Math.min(event.maxTokens, room), 1);
-    const request = new Generation(event, nowNs, this.#nextSeq, maxTokens);
+    const tpotNs = Math.max(targetOf(event.tpotTargetNs, lane.config.tpotTargetMs), 1);
+    const request = new Generation(event, nowNs, this.#nextSeq, maxTokens, tpotNs);
     request.lane = index;
     const { maxSeqs } = lane.admission;
     if (event.samples > maxSeqs) {
@@ -223,7 +211,8 @@ export class BatchingCore {
       this.#finish(request, FinishReason.NEVER_FITS, -1, -1, maxSeqs);
       return;
     }
-    this.#enqueue(request, lane, longest, nowNs);
+    const targetNs = targetOf(event.ttftTargetNs, lane.config.ttftTargetMs);
+    this.#enqueue(request, lane, longest, targetNs, nowNs);
   }
 
   /**
@@ -232,9 +221,10 @@ export class BatchingCore {
    * @param {Request} request
    * @param {Lane} lane
    * @param {number} longest
+   * @param {number} targetNs
    * @param {number} nowNs
    */
-  #enqueue(request, lane, longest, nowNs) {
+  #enqueue(request, lane, longest, targetNs, nowNs) {
     this.#nextSeq += 1;
     this.#requests.set(request.requestId, request);
     if (lane.lost) {
@@ -248,15 +238,18 @@ export class BatchingCore {
       this.#finish(request, rejection.reason, rejection.item, -1, rejection.value);
       return;
     }
-    lane.arrivals.add(request.numTokens.length, nowNs);
+    lane.arrived(request, targetNs, nowNs);
     if (!lane.hasWork) {
       // A lane that was idle has no claim on the time that others used meanwhile.
       const busy = this.lanes.filter((other) => other.hasWork).map((other) => other.shareNs);
       lane.shareNs = Math.max(lane.shareNs, busy.length > 0 ? Math.min(...busy) : 0);
     }
-    const targetNs = this.config.latencyTargetMs * NS_PER_MS;
-    request.dueNs = nowNs + targetNs + lane.aloneNs(request, threads);
-    if (request.deadlineNs >= 0) request.dueNs = Math.min(request.deadlineNs, MAX_NS);
+    const aloneNs = lane.aloneNs(request, threads);
+    request.dueNs = request.rankNs = Math.min(nowNs + targetNs + aloneNs, MAX_NS);
+    if (request.deadlineNs >= 0) {
+      request.dueNs = Math.min(request.deadlineNs, MAX_NS);
+      request.rankNs = Math.min(request.deadlineNs + aloneNs, MAX_NS);
+    }
     lane.queue.push(request, nowNs);
     this.#arm(request, lane, nowNs);
   }
@@ -273,7 +266,7 @@ export class BatchingCore {
     if (request.deadlineNs >= 0) {
       let latestNs = request.deadlineNs;
       if (request.numWaiting > 0 && lane.cost.warm) {
-        latestNs -= lane.aloneNs(request, this.device.threads);
+        latestNs -= this.#neededNs(request, lane);
       }
       latestNs = Math.max(latestNs, nowNs + 1);
       atNs = atNs < 0 ? latestNs : Math.min(atNs, latestNs);
@@ -294,13 +287,9 @@ export class BatchingCore {
   #lookAt(request, lane, nowNs) {
     const { deadlineNs } = request;
     const waitedNs = nowNs - request.arrivalNs;
-    const hopeless =
-      deadlineNs >= 0 &&
-      request.numWaiting > 0 &&
-      lane.cost.warm &&
-      nowNs + lane.aloneNs(request, this.device.threads) > deadlineNs;
-    if (hopeless || (deadlineNs >= 0 && deadlineNs <= nowNs)) {
-      this.#finish(request, FinishReason.DEADLINE, -1, -1, waitedNs);
+    const over = deadlineNs >= 0 && deadlineNs <= nowNs;
+    if (this.#isHopeless(request, lane, nowNs) || over) {
+      this.#shed(request, lane, nowNs);
       return;
     }
     const timeoutNs = lane.queue.timeoutNs(request);
@@ -315,13 +304,63 @@ export class BatchingCore {
     this.#arm(request, lane, nowNs);
   }
 
+  /**
+   * The time that the waiting items need alone, with the margin for a deadline.
+   *
+   * @param {Request} request
+   * @param {Lane} lane
+   */
+  #neededNs(request, lane) {
+    return lane.withMargin(lane.aloneNs(request, this.device.threads));
+  }
+
+  /**
+   * @param {Request} request
+   * @param {Lane} lane
+   * @param {number} nowNs
+   */
+  #isHopeless(request, lane, nowNs) {
+    return (
+      request.deadlineNs >= 0 &&
+      request.numWaiting > 0 &&
+      lane.cost.warm &&
+      nowNs + this.#neededNs(request, lane) > request.deadlineNs
+    );
+  }
+
+  /**
+   * @param {Request} request
+   * @param {Lane} lane
+   * @param {number} nowNs
+   */
+  #shed(request, lane, nowNs) {
+    const neededNs = request.numWaiting > 0 ? this.#neededNs(request, lane) : 0;
+    const waitedNs = nowNs - request.arrivalNs;
+    this.#finish(request, FinishReason.DEADLINE, -1, -1, waitedNs, neededNs);
+  }
+
+  /**
+   * Shed what would be next and cannot be in time: its alarm was set with an older model,
+   * before the device slowed down. A newcomer is spared, see `#lookAt`.
+   *
+   * @param {Lane} lane
+   * @param {number} nowNs
+   */
+  #shedHeads(lane, nowNs) {
+    const { latency } = lane.queue;
+    for (let head = latency.head(); head !== null; head = latency.head()) {
+      if (head.arrivalNs === nowNs || !this.#isHopeless(head, lane, nowNs)) return;
+      this.#shed(head, lane, nowNs);
+    }
+  }
+
   #nextAlarm() {
-    let wakeNs = -1;
+    let { wakeNs } = this.scheduler;
     for (const lane of this.lanes) {
       const atNs = lane.queue.nextAlarm();
-      if (atNs >= 0 && (wakeNs < 0 || atNs < wakeNs)) wakeNs = atNs;
+      if (atNs >= 0 && atNs < wakeNs) wakeNs = atNs;
     }
-    return wakeNs;
+    return wakeNs < MAX_NS ? wakeNs : -1;
   }
 
   // --- completions
@@ -331,15 +370,15 @@ export class BatchingCore {
    * @param {number} nowNs
    */
   #completed(event, nowNs) {
-    const step = this.scheduler.finish(event.stepId);
+    const step = this.scheduler.finish(event.stepId, event.deviceNs);
     if (step === null) {
       this.stats.lateCompletions += 1;
       return;
     }
     const { lane } = step;
     const { outcome } = event;
-    lane.shareNs += Math.floor(event.deviceNs / lane.spec.weight);
     if (outcome === StepOutcome.OK) {
+      this.stats.ended(step.predictedNs, event.deviceNs);
       lane.cost.learn(step.shape, event.deviceNs);
       lane.admission.stepSucceeded();
     } else if (outcome === StepOutcome.OUT_OF_MEMORY) {
@@ -448,8 +487,9 @@ export class BatchingCore {
    * @param {number} [item]
    * @param {number} [stepId]
    * @param {number} [value]
+   * @param {number} [neededNs]
    */
-  #finish(request, reason, item = -1, stepId = -1, value = 0) {
+  #finish(request, reason, item = -1, stepId = -1, value = 0, neededNs = 0) {
     const { requestId } = request;
     request.alive = false;
     this.#requests.delete(requestId);
@@ -458,20 +498,28 @@ export class BatchingCore {
     if (request instanceof Generation && lane instanceof DecoderLane) {
       for (const sample of request.samples) lane.residents.end(sample);
     }
-    const { finished } = this.stats;
-    finished.set(reason, (finished.get(reason) ?? 0) + 1);
-    this.#out.push({ type: "finished", requestId, reason, item, stepId, value });
+    this.stats.finish(reason);
+    this.#out.push({ type: "finished", requestId, reason, item, stepId, value, neededNs });
   }
+}
 
-  /**
-   * @param {number} numSeqs
-   * @param {number} numTokens
-   */
-  #count(numSeqs, numTokens) {
-    const { stats } = this;
-    stats.steps += 1;
-    stats.seqs += numSeqs;
-    stats.tokens += numTokens;
-    stats.batchSizes.set(numSeqs, (stats.batchSizes.get(numSeqs) ?? 0) + 1);
+/**
+ * @param {LaneSpec} spec
+ * @param {Readonly<SchedulerConfig>} config
+ * @returns {Lane}
+ */
+function laneOf(spec, config) {
+  if (!(spec.weight >= 1)) {
+    throw new InvalidInput(`the lane ${spec.name} has weight ${spec.weight}, expected at least 1`);
   }
+  const Kind = spec.kind === LaneKind.DECODER ? DecoderLane : EncoderLane;
+  return new Kind(spec, spec.config ?? config);
+}
+
+/**
+ * @param {number} targetNs
+ * @param {number} defaultMs
+ */
+function targetOf(targetNs, defaultMs) {
+  return targetNs >= 0 ? Math.min(targetNs, MAX_NS) : defaultMs * NS_PER_MS;
 }

@@ -34,6 +34,11 @@ const FIRST_TOKENS = 32; // ... or this many
  * @property {StepShape} shape
  * @property {Bound} bound
  * @property {boolean} isRetry it holds one sequence of a failed step
+ * @property {0 | 1} overdue as in `Why`
+ * @property {number} blocked as in `Why`
+ * @property {number} binding as in `Why`
+ * @property {number} limit as in `Why`
+ * @property {number} spareNs what the most urgent member can wait from now on, or `MAX_NS`
  */
 
 /** A step while it grows. */
@@ -48,10 +53,21 @@ class Fill {
   /** @type {Bound} */
   bound = BoundBy.ALL;
   preempted = false;
+  spareNs = MAX_NS;
+  blocked = -1;
+  binding = -1;
+  limit = 0;
 
-  /** @param {CostLine} line */
-  constructor(line) {
+  /**
+   * @param {CostLine} line
+   * @param {number} targetNs what it may take by prediction: the tightest TPOT target of a
+   *   stream in it, which is that of request `binding`
+   * @param {number} nowNs
+   */
+  constructor(line, targetNs, nowNs) {
     this.line = line;
+    this.targetNs = targetNs;
+    this.nowNs = nowNs;
   }
 
   /** What it is predicted to take. */
@@ -59,6 +75,28 @@ class Fill {
     const { line } = this;
     const ns = line.fixed + line.seq * this.members.length + line.token * this.numTokens;
     return ns + line.pair * this.pairs + line.kv * this.kvTokens;
+  }
+
+  /**
+   * Something kept `blocked` out; the last obstacle is the one that is told.
+   *
+   * @param {Bound} bound
+   * @param {number} blocked
+   * @param {number} limit
+   */
+  stop(bound, blocked, limit) {
+    this.bound = bound;
+    this.blocked = blocked;
+    this.limit = limit;
+  }
+
+  /**
+   * A prompt does not get all of its tokens.
+   *
+   * @param {Sample} sample
+   */
+  outOfTime(sample) {
+    this.stop(BoundBy.TPOT, sample.request.requestId, this.targetNs);
   }
 
   /**
@@ -85,7 +123,7 @@ export class DecoderBatcher {
   #kv;
   #entrance;
   #targetNs;
-  #floorNs;
+  #prefillShare;
   #maxPartial;
   #maxPreemptions;
   #retriedLast = false;
@@ -102,7 +140,7 @@ export class DecoderBatcher {
     this.#kv = residents.kv;
     this.#entrance = new Entrance(config, admission, residents, queue);
     this.#targetNs = config.tpotTargetMs * NS_PER_MS;
-    this.#floorNs = (this.#targetNs * config.prefillSharePercent) / 100;
+    this.#prefillShare = config.prefillSharePercent;
     this.#maxPartial = config.maxPartialPrefills;
     this.#maxPreemptions = config.maxPreemptions;
   }
@@ -129,12 +167,16 @@ export class DecoderBatcher {
    * @returns {DecoderBatch}
    */
   fill(line, threads, nowNs) {
-    const fill = new Fill(line);
+    const fill = new Fill(line, this.#targetNs, nowNs);
+    const entrance = this.#entrance;
+    entrance.bulkEntered = false;
+    entrance.tokenNs = line.token;
+    const overdue = entrance.overdue(nowNs);
     let retry = this.#retry(fill);
     if (!retry) {
-      if (this.#entrance.makeRoom()) {
+      if (entrance.makeRoom()) {
         fill.preempted = true;
-        fill.bound = BoundBy.MEMORY;
+        fill.stop(BoundBy.MEMORY, entrance.blocked, this.#kv.freeBlocks);
       }
       /** @type {Sample[]} */
       const decodes = [];
@@ -145,19 +187,31 @@ export class DecoderBatcher {
         (sample.left === 1 && sample.request.forked ? decodes : prompts).push(sample);
       }
       if (decodes.length > 0) this.#decode(fill, decodes);
-      if (prompts.length > 0 || this.#entrance.waiting) {
+      if (prompts.length > 0 || entrance.waiting) {
         const resident = prompts.filter((s) => s.resident);
         this.#prefill(fill, resident, nowNs);
       }
       if (fill.members.length === 0) retry = this.#force(fill);
     }
     const { members, copies, numTokens, pairs, kvTokens } = fill;
+    if (retry) {
+      fill.stop(BoundBy.RETRY, -1, 1);
+      fill.binding = members[0][0].request.requestId;
+    } else if (fill.bound !== BoundBy.TPOT) {
+      fill.binding = -1;
+    }
+    const { bound, blocked, binding, limit, spareNs } = fill;
     return {
       members,
       copies,
       shape: stepShape(members.length, numTokens, pairs, kvTokens, threads),
-      bound: retry ? BoundBy.RETRY : fill.bound,
+      bound,
       isRetry: retry,
+      overdue: overdue && entrance.bulkEntered ? 1 : 0,
+      blocked,
+      binding,
+      limit,
+      spareNs,
     };
   }
 
@@ -209,9 +263,17 @@ export class DecoderBatcher {
     const most = this.#admission.maxTokens;
     if (decodes.length > most) {
       decodes.sort((a, b) => a.lastStep - b.lastStep || compareSamples(a, b));
+      fill.stop(BoundBy.TOKENS, decodes[most].request.requestId, most);
       decodes.length = most;
-      fill.bound = BoundBy.TOKENS;
     }
+    let targetNs = MAX_NS;
+    for (const { request } of decodes) {
+      if (request.tpotTargetNs < targetNs) {
+        targetNs = request.tpotTargetNs;
+        fill.binding = request.requestId;
+      }
+    }
+    fill.targetNs = fill.spareNs = targetNs;
     const kv = this.#kv;
     if (kv.freeBlocks < decodes.length) {
       this.#decodeInNeed(fill, decodes.length);
@@ -282,7 +344,7 @@ export class DecoderBatcher {
    */
   #insist(fill, sample, count, worth) {
     while (!this.#place(fill, sample, count)) {
-      fill.bound = BoundBy.MEMORY;
+      fill.stop(BoundBy.MEMORY, sample.request.requestId, this.#kv.freeBlocks);
       const victim = worth[worth.length - 1];
       const spared = victim.preemptions >= this.#maxPreemptions;
       if (victim === sample || (fill.members.length > 0 && spared)) return;
@@ -344,13 +406,14 @@ export class DecoderBatcher {
     const share = Math.floor(budget / (partial + 1));
     let unclaimed = budget - prompts.reduce((sum, s) => sum + Math.min(s.left, share), 0);
     const all = [...prompts];
-    const busy = fill.members.length > 0 && fill.ns > this.#targetNs;
+    const busy = fill.members.length > 0 && fill.ns > fill.targetNs;
     while (unclaimed > 0) {
       const before = running.length;
       const longest = partial >= this.#maxPartial ? unclaimed : MAX_NS;
       const bound = this.#entrance.admit(longest, busy, nowNs);
       if (bound !== BoundBy.ALL) {
-        fill.bound = bound;
+        const limit = bound === BoundBy.TPOT ? fill.targetNs : this.#entrance.limit;
+        fill.stop(bound, this.#entrance.blocked, limit);
         break;
       }
       if (running.length === before) break;
@@ -363,7 +426,9 @@ export class DecoderBatcher {
       unclaimed -= left;
     }
     this.#entrance.note(nowNs);
-    if (fill.bound === BoundBy.ALL && this.#entrance.waiting) fill.bound = BoundBy.TIME;
+    if (fill.bound === BoundBy.ALL && this.#entrance.waiting) {
+      fill.stop(BoundBy.TPOT, this.#entrance.firstId(), fill.targetNs);
+    }
     return all;
   }
 
@@ -379,14 +444,14 @@ export class DecoderBatcher {
     prompts.sort((a, b) => a.left - b.left || compareSamples(a, b));
     for (let i = 0; i < prompts.length; i++) {
       if (budget < 1) {
-        fill.bound = BoundBy.TIME;
+        fill.outOfTime(prompts[i]);
         break;
       }
       const goal = goalOf(prompts[i]);
       const part = Math.max(Math.floor(budget / (prompts.length - i)), 1);
       const count = Math.min(goal, part);
       budget -= this.#prefillOne(fill, prompts[i], count);
-      if (count < goal && fill.bound === BoundBy.ALL) fill.bound = BoundBy.TIME;
+      if (count < goal && fill.bound === BoundBy.ALL) fill.outOfTime(prompts[i]);
     }
     return budget;
   }
@@ -400,8 +465,14 @@ export class DecoderBatcher {
    * @returns {number} its tokens
    */
   #prefillOne(fill, sample, count) {
-    if (this.#place(fill, sample, count)) return count;
-    fill.bound = BoundBy.MEMORY;
+    const { request } = sample;
+    if (this.#place(fill, sample, count)) {
+      if (count === sample.left && request.traffic === TrafficClass.LATENCY) {
+        fill.spareNs = Math.min(fill.spareNs, request.dueNs - fill.nowNs);
+      }
+      return count;
+    }
+    fill.stop(BoundBy.MEMORY, request.requestId, this.#kv.freeBlocks);
     const { blocks, computed } = sample.kv;
     const room = (blocks.length + this.#kv.freeBlocks) * this.#kv.blockSize - computed;
     if (room > 0 && room < count && this.#place(fill, sample, room)) return room;
@@ -423,12 +494,13 @@ export class DecoderBatcher {
     const streams = fill.members.length;
     let most = this.#admission.maxTokens - streams;
     if (streams > 0) {
-      const growth = Math.min(this.#targetNs / Math.max(this.provenNs, 1), GROWTH);
+      const growth = Math.min(fill.targetNs / Math.max(this.provenNs, 1), GROWTH);
       const proven = Math.max(Math.trunc(this.provenTokens * Math.max(growth, 1)), FIRST_TOKENS);
       most = Math.min(most, Math.max(proven - streams, 1));
     }
     const context = prompts.reduce((longest, s) => Math.max(longest, s.kv.computed), 0);
-    const leftNs = Math.max(this.#targetNs - fill.ns, this.#floorNs);
+    const floorNs = (fill.targetNs * this.#prefillShare) / 100;
+    const leftNs = Math.max(fill.targetNs - fill.ns, floorNs);
     const { line } = fill;
     let low = 1;
     let high = most;

@@ -10,6 +10,7 @@ import { BoundBy, MAX_NS, NS_PER_MS, TrafficClass } from "./types.js";
 /** @typedef {import("./types.js").Traffic} Traffic */
 
 const PATIENCE = 4; // bulk work this many times overdue is overtaken by nobody
+const MOST_CHARGE_NS = 1e12; // keeps accounts exact whatever a profile claims
 const HEADROOM = 2; // blocks a preempted sequence must find free beyond its own; doubles
 
 const LATENCY_FIRST = [TrafficClass.LATENCY, TrafficClass.THROUGHPUT];
@@ -24,6 +25,14 @@ const BULK_FIRST = [TrafficClass.THROUGHPUT, TrafficClass.LATENCY];
  * so nothing starves behind smaller requests.
  */
 export class Entrance {
+  /** Whom the last obstacle kept out, and the limit it met. */
+  blocked = -1;
+  limit = 0;
+  /** Bulk work was let into the present step. */
+  bulkEntered = false;
+  /** What a tenant is charged for a token of its prompt. */
+  tokenNs = 0;
+
   #admission;
   #residents;
   #kv;
@@ -31,7 +40,6 @@ export class Entrance {
   #maxWaitNs;
   #maxSkips;
   #maxPreemptions;
-  #bulkEntered = false;
 
   /**
    * @param {SchedulerConfig} config
@@ -52,6 +60,15 @@ export class Entrance {
   /** Somebody wants to begin. */
   get waiting() {
     return this.#residents.preempted.length > 0 || this.#queue.numSeqs > 0;
+  }
+
+  /** The request that is first in line, or -1. */
+  firstId() {
+    for (const traffic of LATENCY_FIRST) {
+      const comer = this.#next(traffic);
+      if (comer !== null) return requestOf(comer).requestId;
+    }
+    return -1;
   }
 
   /**
@@ -83,11 +100,14 @@ export class Entrance {
       const comer = this.#next(traffic);
       if (comer === null) continue;
       const bulk = traffic === TrafficClass.THROUGHPUT;
-      if (bulk && busy && !overdue) return BoundBy.TIME;
+      if (bulk && busy && !overdue) {
+        this.blocked = requestOf(comer).requestId;
+        return BoundBy.TPOT;
+      }
       bound = this.#obstacle(comer, longest);
       if (bound === BoundBy.ALL) {
         this.#enter(comer);
-        this.#bulkEntered ||= bulk;
+        this.bulkEntered ||= bulk;
         return bound;
       }
       if (!(bulk && overdue) || this.overdue(nowNs, PATIENCE)) return bound;
@@ -132,13 +152,12 @@ export class Entrance {
    */
   note(nowNs) {
     const bulk = this.#queue.throughput;
-    if (this.#bulkEntered) {
+    if (this.bulkEntered) {
       bulk.skips = 0;
       bulk.servedNs = nowNs;
     } else if (this.#next(TrafficClass.THROUGHPUT) !== null) {
       bulk.skips += 1;
     }
-    this.#bulkEntered = false;
   }
 
   /**
@@ -160,13 +179,14 @@ export class Entrance {
   #obstacle(comer, longest) {
     const residents = this.#residents;
     const kv = this.#kv;
-    if (residents.seats + seatsOf(comer) > this.#admission.maxSeqs) return BoundBy.SEQS;
-    if (residents.running.length > 0 && this.#blocks(comer) > kv.freeBlocks) {
-      return BoundBy.MEMORY;
-    }
+    this.blocked = requestOf(comer).requestId;
+    this.limit = this.#admission.maxSeqs;
+    if (residents.seats + seatsOf(comer) > this.limit) return BoundBy.SEQS;
+    this.limit = kv.freeBlocks;
+    if (residents.running.length > 0 && this.#blocks(comer) > this.limit) return BoundBy.MEMORY;
     const { tokens, salt } = tokensOf(comer);
     if (tokens.length > longest && tokens.length - kv.cost(tokens, 1, salt).cached > longest) {
-      return BoundBy.TIME;
+      return BoundBy.TPOT;
     }
     return BoundBy.ALL;
   }
@@ -207,9 +227,17 @@ export class Entrance {
       return;
     }
     const queue = this.#queue.of(comer.traffic);
-    while (comer.numWaiting > 0) queue.take(comer);
+    while (comer.numWaiting > 0) {
+      const n = comer.numTokens[comer.nextItem()];
+      queue.take(comer, Math.trunc(Math.min(n * this.tokenNs, MOST_CHARGE_NS)));
+    }
     this.#residents.admit(comer);
   }
+}
+
+/** @param {Sample | Generation} comer */
+function requestOf(comer) {
+  return comer instanceof Sample ? comer.request : comer;
 }
 
 /** @param {Sample | Generation} comer */

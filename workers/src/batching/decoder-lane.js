@@ -19,7 +19,6 @@ export class DecoderLane extends Lane {
   landedNs = 0;
 
   #maxWaitNs;
-  #tpotNs;
 
   /**
    * @param {LaneSpec} spec
@@ -39,7 +38,7 @@ export class DecoderLane extends Lane {
     this.residents = new Residents(kv);
     this.batcher = new DecoderBatcher(config, this.admission, this.residents, this.queue);
     this.#maxWaitNs = config.throughputMaxWaitMs * NS_PER_MS;
-    this.#tpotNs = config.tpotTargetMs * NS_PER_MS;
+    this.stepNs = config.tpotTargetMs * NS_PER_MS;
   }
 
   /** @override */
@@ -47,6 +46,11 @@ export class DecoderLane extends Lane {
     if (this.inFlight) return false;
     const { running, preempted } = this.residents;
     return running.length > 0 || preempted.length > 0 || this.queue.numSeqs > 0;
+  }
+
+  /** @override */
+  get mayHold() {
+    return this.residents.running.length === 0 && this.residents.preempted.length === 0;
   }
 
   /**
@@ -73,12 +77,12 @@ export class DecoderLane extends Lane {
     let startNs = nowNs;
     const head = this.queue.latency.head();
     if (this.residents.running.length > 0) {
-      startNs = this.landedNs + this.#tpotNs;
+      startNs = this.landedNs + this.stepNs;
       if (head !== null && head.dueNs < startNs) startNs = head.dueNs;
     } else if (head !== null) {
       startNs = head.dueNs;
     }
-    return startNs - Math.min(this.cost.predict(this.waiting(threads)), this.#tpotNs);
+    return startNs - Math.min(this.cost.predict(this.waiting(threads)), this.stepNs);
   }
 
   /**

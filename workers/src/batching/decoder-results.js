@@ -2,6 +2,8 @@
 import { InvalidInput } from "../errors.js";
 import { FinishReason, StepOutcome } from "./types.js";
 
+const MOST_CHARGE_NS = 1e12; // keeps accounts exact whatever a profile claims
+
 /** @typedef {import("./decoder-lane.js").DecoderLane} DecoderLane */
 /** @typedef {import("./events.js").Decision} Decision */
 /** @typedef {import("./events.js").StepCompleted} StepCompleted */
@@ -85,6 +87,11 @@ export class DecoderResults {
     const { residents, maxContext } = lane;
     const { kv } = residents;
     const { stepId, sampled } = event;
+    const { queue } = lane;
+    const line = lane.cost.line(step.shape.threads);
+    // An account matters while somebody waits
+    const tokenNs = Math.trunc(Math.min(line.seq + line.token, MOST_CHARGE_NS));
+    const chargeNs = queue.numSeqs > 0 ? tokenNs : 0;
     for (const row of event.nonFinite) {
       const [sample] = step.members[row];
       if (!sample.alive) continue;
@@ -105,7 +112,8 @@ export class DecoderResults {
       if (count > 1) kv.computed(sample.seqId, count - 1);
       kv.advance(sample.kv, tokenId);
       sample.remaining -= 1;
-      const { requestId, stopIds } = sample.request;
+      const { requestId, stopIds, traffic, tenant } = sample.request;
+      if (chargeNs > 0) queue.of(traffic).tenants.charge(tenant, chargeNs);
       const position = sample.kv.tokens.length - 1;
       out.push({
         type: "token",

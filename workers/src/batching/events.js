@@ -6,6 +6,7 @@ import { StepOutcome, TrafficClass } from "./types.js";
 /** @typedef {import("./types.js").Reason} Reason */
 /** @typedef {import("./types.js").Bound} Bound */
 /** @typedef {import("./types.js").StepShape} StepShape */
+/** @typedef {import("./types.js").Why} Why */
 /** @typedef {import("./types.js").SeqSlice} SeqSlice */
 /** @typedef {import("./types.js").DecoderSlice} DecoderSlice */
 
@@ -20,6 +21,9 @@ import { StepOutcome, TrafficClass } from "./types.js";
  * @property {Traffic} traffic its class
  * @property {number} deadlineNs when its result stops being useful, on the clock of
  *   `nowNs`; -1 = never
+ * @property {number} latencyTargetNs how long it may take beyond the time it needs alone; -1 =
+ *   the lane's `latencyTargetMs`. Only orders: sheds nothing
+ * @property {string} tenant whom its device time is charged to; tenants of a class share fairly
  */
 
 /**
@@ -37,6 +41,11 @@ import { StepOutcome, TrafficClass } from "./types.js";
  * @property {string} salt namespace of its tenant in the prefix cache
  * @property {Traffic} traffic as in `RequestArrived`
  * @property {number} deadlineNs as in `RequestArrived`
+ * @property {number} ttftTargetNs how long the first token may take beyond what the prompt
+ *   needs alone; -1 = the lane's `ttftTargetMs`
+ * @property {number} tpotTargetNs longest time between two tokens while others join; -1 = the
+ *   lane's `tpotTargetMs`
+ * @property {string} tenant as in `RequestArrived`
  */
 
 /**
@@ -95,6 +104,7 @@ import { StepOutcome, TrafficClass } from "./types.js";
  * @property {StepShape} shape what it will cost, threads included
  * @property {number} predictedNs how long the cost model expects it to take
  * @property {Bound} bound what kept the batch from growing
+ * @property {Why} why the rest of the explanation
  */
 
 /**
@@ -110,6 +120,7 @@ import { StepOutcome, TrafficClass } from "./types.js";
  * @property {StepShape} shape
  * @property {number} predictedNs
  * @property {Bound} bound
+ * @property {Why} why
  */
 
 /**
@@ -162,6 +173,8 @@ import { StepOutcome, TrafficClass } from "./types.js";
  *   the tokens that its prompt may have, item -1 the samples); OVERLOADED: nanoseconds until
  *   the queue should have room; DEADLINE and TIMEOUT: nanoseconds it was in the core;
  *   otherwise 0
+ * @property {number} neededNs DEADLINE: the time that it still needed by prediction, margin
+ *   included, and no longer had; otherwise 0
  */
 
 /**
@@ -186,7 +199,8 @@ import { StepOutcome, TrafficClass } from "./types.js";
  */
 
 /**
- * @param {Fields<RequestArrived, "traffic" | "deadlineNs">} fields
+ * @param {Fields<RequestArrived, "traffic" | "deadlineNs" | "latencyTargetNs" | "tenant">}
+ *   fields
  * @returns {RequestArrived}
  */
 export function requestArrived({
@@ -195,28 +209,31 @@ export function requestArrived({
   numTokens,
   traffic = TrafficClass.LATENCY,
   deadlineNs = -1,
+  latencyTargetNs = -1,
+  tenant = "",
 }) {
-  return { type: "arrived", requestId, lane, numTokens, traffic, deadlineNs };
+  const type = "arrived";
+  return { type, requestId, lane, numTokens, traffic, deadlineNs, latencyTargetNs, tenant };
 }
 
 /**
- * @param {Fields<GenerationArrived, "stopIds" | "samples" | "salt" | "traffic"
- *   | "deadlineNs">} fields
+ * @param {Fields<GenerationArrived, "stopIds" | "samples" | "salt" | "traffic" | "deadlineNs"
+ *   | "ttftTargetNs" | "tpotTargetNs" | "tenant">} fields
  * @returns {GenerationArrived}
  */
-export function generationArrived({
-  requestId,
-  lane,
-  tokens,
-  maxTokens,
-  stopIds = [],
-  samples = 1,
-  salt = "",
-  traffic = TrafficClass.LATENCY,
-  deadlineNs = -1,
-}) {
-  const type = "generate";
-  return { type, requestId, lane, tokens, maxTokens, stopIds, samples, salt, traffic, deadlineNs };
+export function generationArrived(fields) {
+  return {
+    type: "generate",
+    stopIds: [],
+    samples: 1,
+    salt: "",
+    traffic: TrafficClass.LATENCY,
+    deadlineNs: -1,
+    ttftTargetNs: -1,
+    tpotTargetNs: -1,
+    tenant: "",
+    ...fields,
+  };
 }
 
 /**

@@ -70,13 +70,16 @@ export class Generation extends Request {
    * @param {number} nowNs
    * @param {number} seq
    * @param {number} maxTokens of each sample, limited to what the lane can hold
+   * @param {number} tpotTargetNs longest time between two of its tokens while others join
    */
-  constructor(event, nowNs, seq, maxTokens) {
+  constructor(event, nowNs, seq, maxTokens, tpotTargetNs) {
     const lengths = new Array(event.samples).fill(1);
     lengths[0] = event.tokens.length;
-    super(event.requestId, lengths, event.traffic, nowNs, event.deadlineNs, seq);
+    const { requestId, traffic, deadlineNs, tenant } = event;
+    super(requestId, lengths, traffic, nowNs, deadlineNs, seq, tenant);
     this.prompt = event.tokens;
     this.maxTokens = maxTokens;
+    this.tpotTargetNs = tpotTargetNs;
     this.stopIds = event.stopIds;
     this.salt = event.salt;
     /** Samples that have not ended, the unborn included. */

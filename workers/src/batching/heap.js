@@ -21,6 +21,11 @@ export class Heap {
     return this.#entries.length;
   }
 
+  /** @returns {T[]} in no order */
+  values() {
+    return this.#entries.map((entry) => entry.value);
+  }
+
   /** @returns {Entry<T> | undefined} the least entry */
   peek() {
     return this.#entries[0];

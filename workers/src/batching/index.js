@@ -16,5 +16,6 @@ export {
   LaneKind,
   StepOutcome,
   TrafficClass,
+  Turn,
   laneSpec,
 } from "./types.js";

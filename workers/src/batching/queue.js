@@ -6,13 +6,18 @@
  * live ones).
  */
 import { Heap } from "./heap.js";
-import { NS_PER_MS, TrafficClass } from "./types.js";
+import { TenantOrder } from "./tenants.js";
+import { MAX_NS, NS_PER_MS, TrafficClass } from "./types.js";
 
 /** @typedef {import("./config.js").QueuePolicy} QueuePolicy */
+/** @typedef {import("./config.js").SchedulerConfig} SchedulerConfig */
 /** @typedef {import("./request.js").Request} Request */
 /** @typedef {import("./types.js").Traffic} Traffic */
 
-/** Requests of one class with waiting items, by (key, arrival). */
+/**
+ * Requests of one class with waiting items, by tenant and then by (key, arrival). The key is
+ * the rank in the latency class, the arrival in the throughput class.
+ */
 export class ClassQueue {
   /** Totals over the waiting items. */
   numSeqs = 0;
@@ -23,17 +28,18 @@ export class ClassQueue {
   /** When that was, or when work arrived in an empty queue. */
   servedNs = 0;
 
-  /** @type {Heap<Request>} */
-  #heap = new Heap();
   #live = 0;
 
   /**
    * @param {Traffic} traffic
    * @param {QueuePolicy} policy its limits
+   * @param {number} leadNs
    */
-  constructor(traffic, policy) {
+  constructor(traffic, policy, leadNs) {
     this.traffic = traffic;
     this.policy = policy;
+    /** Whose turn it is. */
+    this.tenants = new TenantOrder(traffic, leadNs);
   }
 
   /** Requests with waiting items. */
@@ -55,8 +61,8 @@ export class ClassQueue {
     this.#count(request, 1);
     this.#live += 1;
     request.queued = true;
-    const key = this.traffic === TrafficClass.LATENCY ? request.dueNs : request.arrivalNs;
-    this.#heap.push(key, request.seq, request);
+    const latency = this.traffic === TrafficClass.LATENCY;
+    this.tenants.push(latency ? request.rankNs : request.arrivalNs, request);
   }
 
   /**
@@ -65,30 +71,38 @@ export class ClassQueue {
    * @returns {Request | null}
    */
   head() {
-    const heap = this.#heap;
-    for (let entry = heap.peek(); entry !== undefined; entry = heap.peek()) {
-      if (this.#isLive(entry.value)) return entry.value;
-      heap.pop();
+    return this.tenants.head();
+  }
+
+  /** The earliest due time of the tenants' first requests, or `MAX_NS`; O(tenants). */
+  earliestDueNs() {
+    let dueNs = MAX_NS;
+    for (const tenant of this.tenants.active.values()) {
+      dueNs = Math.min(dueNs, tenant.head().value.dueNs);
     }
-    return null;
+    return dueNs;
   }
 
   /**
    * Take the next item of `request`, which is the head.
    *
    * @param {Request} request
+   * @param {number} chargeNs device time that its tenant is charged for it
    * @returns {number}
    */
-  take(request) {
+  take(request, chargeNs) {
     const item = request.take();
     const n = request.numTokens[item];
     this.numSeqs -= 1;
     this.numTokens -= n;
     this.sumLenSq -= n * n;
+    const tenant = this.tenants.of(request);
+    tenant.servedNs += chargeNs;
     if (request.numWaiting === 0) {
-      this.#heap.pop();
       request.queued = false;
       this.#live -= 1;
+      tenant.pop();
+      this.tenants.removed(tenant);
     }
     return item;
   }
@@ -117,22 +131,17 @@ export class ClassQueue {
    * @param {Request} request
    */
   remove(request) {
+    const tenant = this.tenants.of(request);
     this.#count(request, -1);
     this.#live -= 1;
     request.queued = false;
-    if (this.#heap.size > 64 && this.#heap.size > 2 * this.#live) {
-      this.#heap.filter((other) => this.#isLive(other));
-    }
+    this.tenants.removed(tenant);
+    tenant.shrink();
   }
 
   /** @param {number} numSeqs */
   hasRoom(numSeqs) {
     return this.numSeqs + numSeqs <= this.policy.maxQueueSize;
-  }
-
-  /** @param {Request} request */
-  #isLive(request) {
-    return request.queued && request.traffic === this.traffic;
   }
 
   /**
@@ -152,13 +161,11 @@ export class RequestQueue {
   #alarms = new Heap();
   #numAlarmed = 0;
 
-  /**
-   * @param {QueuePolicy} latency
-   * @param {QueuePolicy} throughput
-   */
-  constructor(latency, throughput) {
-    this.latency = new ClassQueue(TrafficClass.LATENCY, latency);
-    this.throughput = new ClassQueue(TrafficClass.THROUGHPUT, throughput);
+  /** @param {SchedulerConfig} config */
+  constructor(config) {
+    const leadNs = config.tenantLeadMs * NS_PER_MS;
+    this.latency = new ClassQueue(TrafficClass.LATENCY, config.latency, leadNs);
+    this.throughput = new ClassQueue(TrafficClass.THROUGHPUT, config.throughput, leadNs);
   }
 
   get numSeqs() {

@@ -32,16 +32,24 @@ export class Request {
    * @param {number} arrivalNs
    * @param {number} deadlineNs when its owner stops caring, -1 = never (sheds)
    * @param {number} seq arrival order within the core; breaks every tie
+   * @param {string} tenant whom its device time is charged to
    */
-  constructor(requestId, numTokens, traffic, arrivalNs, deadlineNs, seq) {
+  constructor(requestId, numTokens, traffic, arrivalNs, deadlineNs, seq, tenant) {
     this.requestId = requestId;
     this.numTokens = numTokens;
     this.traffic = traffic;
     this.arrivalNs = arrivalNs;
     this.deadlineNs = deadlineNs;
-    /** When the scheduler wants it finished (orders, never sheds). */
+    /** When the scheduler wants it finished (never sheds). */
     this.dueNs = arrivalNs;
+    /**
+     * Its place in the latency class: the end of its target or its deadline, and the time it
+     * needs alone beyond that. Of two with one deadline the shorter goes first, so that the
+     * same device time keeps more of them when not all can be kept.
+     */
+    this.rankNs = arrivalNs;
     this.seq = seq;
+    this.tenant = tenant;
     /** Totals over the waiting items: their number, tokens, and sum of squared lengths. */
     this.numWaiting = numTokens.length;
     this.waitingTokens = 0;

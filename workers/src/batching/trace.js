@@ -21,18 +21,24 @@ import { LaneKind, StepOutcome, TrafficClass, laneSpec } from "./types.js";
 /** @typedef {import("./events.js").Decision} Decision */
 /** @typedef {import("./events.js").Event} Event */
 
-export const TRACE_VERSION = 1;
+export const TRACE_VERSION = 2;
 
 const SHAPE = ["numSeqs", "numTokens", "sumLenSq", "kvTokens", "threads"];
 const STEP = ["stepId", "lane", "seqs"];
-const COST = ["shape", "predictedNs", "bound"];
+const COST = ["shape", "predictedNs", "bound", "why"];
+const WHY = [
+  ...["turn", "overdue", "blocked", "binding", "limit", "slackNs", "waiting", "expected"],
+];
 
 /** The fields of every event and decision after its tag, in order. */
 const FIELDS = Object.freeze({
-  arrived: ["requestId", "lane", "numTokens", "traffic", "deadlineNs"],
+  arrived: [
+    ...["requestId", "lane", "numTokens", "traffic", "deadlineNs"],
+    ...["latencyTargetNs", "tenant"],
+  ],
   generate: [
-    ...["requestId", "lane", "tokens", "maxTokens", "stopIds"],
-    ...["samples", "salt", "traffic", "deadlineNs"],
+    ...["requestId", "lane", "tokens", "maxTokens", "stopIds", "samples", "salt", "traffic"],
+    ...["deadlineNs", "ttftTargetNs", "tpotTargetNs", "tenant"],
   ],
   stopped: ["requestId", "sample"],
   aborted: ["requestId"],
@@ -43,7 +49,7 @@ const FIELDS = Object.freeze({
   token: ["requestId", "sample", "tokenId", "position", "stepId", "row"],
   sample: ["requestId", "sample", "reason"],
   ready: ["requestId", "item", "numItems", "stepId", "row"],
-  finished: ["requestId", "reason", "item", "stepId", "value"],
+  finished: ["requestId", "reason", "item", "stepId", "value", "neededNs"],
   idle: ["wakeAtNs"],
 });
 
@@ -56,6 +62,7 @@ const DECODER_SLICE = [
 const CHECKS = {
   lane: (v) => typeof v === "string",
   salt: (v) => typeof v === "string",
+  tenant: (v) => typeof v === "string",
   numTokens: isIntegers,
   tokens: isIntegers,
   stopIds: isIntegers,
@@ -63,6 +70,16 @@ const CHECKS = {
   sampled: isIntegers,
   traffic: (v) => Object.values(TrafficClass).includes(v),
   outcome: (v) => Object.values(StepOutcome).includes(v),
+};
+
+/** Of an event's last fields, which an array may leave out. @type {Record<string, unknown>} */
+const DEFAULTS = {
+  deadlineNs: -1,
+  latencyTargetNs: -1,
+  ttftTargetNs: -1,
+  tpotTargetNs: -1,
+  tenant: "",
+  sampled: [],
 };
 
 const EVENTS = ["arrived", "generate", "stopped", "aborted", "completed", "tick"];
@@ -155,7 +172,7 @@ export function coreOf(header, recorder) {
       if (!Object.values(LaneKind).includes(lane.kind ?? LaneKind.ENCODER)) {
         throw new TypeError(`a lane's kind is ${lane.kind}`);
       }
-      return laneSpec(lane);
+      return laneSpec({ ...lane, config: lane.config && schedulerConfig(lane.config) });
     });
     return new BatchingCore(specs, device, schedulerConfig(config), recorder);
   } catch (cause) {
@@ -171,18 +188,17 @@ export function coreOf(header, recorder) {
  */
 export function eventOf([type, ...values]) {
   const fields = EVENTS.includes(type) ? FIELDS[/** @type {Event["type"]} */ (type)] : null;
-  // A completion of an encoder step may leave out its tokens
-  if (type === "completed" && values.length === 4) values.push([]);
-  if (fields === null || values.length !== fields.length) {
+  if (fields === null || values.length > fields.length) {
     throw new TypeError(`unknown event ${canonicalJson([type, ...values])}`);
   }
   /** @type {Record<string, any>} */
   const event = { type };
   fields.forEach((name, i) => {
-    if (!(CHECKS[name] ?? Number.isInteger)(values[i])) {
-      throw new TypeError(`${name} is ${canonicalJson(values[i])}`);
+    const value = i < values.length ? values[i] : DEFAULTS[name];
+    if (!(CHECKS[name] ?? Number.isInteger)(value)) {
+      throw new TypeError(`${name} is ${JSON.stringify(value) ?? "missing"}`);
     }
-    event[name] = values[i];
+    event[name] = value;
   });
   return /** @type {Event} */ (event);
 }
@@ -199,6 +215,7 @@ export function plain(record) {
   const values = FIELDS[type].map((name) => {
     const value = /** @type {any} */ (record)[name];
     if (name === "shape") return pick(value, SHAPE);
+    if (name === "why") return pick(value, WHY);
     return name === "seqs" ? value.map((/** @type {object} */ s) => pick(s, slice)) : value;
   });
   return [type, ...values];

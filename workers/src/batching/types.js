@@ -59,8 +59,8 @@ export const FinishReason = Object.freeze({
 /**
  * What kept a batch from growing further: the first thing to ask about a step.
  *
- * ALL: everything that waited is in it. TIME: its predicted time reached its target.
- * DEADLINE: one more sequence would have cost a member its deadline. MEMORY: the key-value
+ * ALL: everything that waited is in it. TIME: its predicted time reached its target. TPOT:
+ * more prompt tokens would have kept a running stream waiting for its next token. DEADLINE: one more sequence would have cost a member its deadline. MEMORY: the key-value
  * cache is full: a sequence stood still, went, or was not let in. RETRY: a sequence of a
  * failed step, alone, so that only the culprit can fail again.
  */
@@ -69,9 +69,26 @@ export const BoundBy = Object.freeze({
   SEQS: "seqs",
   TOKENS: "tokens",
   TIME: "time",
+  TPOT: "tpot",
   DEADLINE: "deadline",
   MEMORY: "memory",
   RETRY: "retry",
+});
+
+/**
+ * Why a lane got the device.
+ *
+ * ONLY: no other lane had anything to start. URGENT: of the lanes with urgent work, it has to
+ * start first. LATE: several lanes are late already; it has had the least time for its weight.
+ * SHARE: of the lanes with bulk work, it has had the least time for its weight. SLACK: an
+ * urgent lane can wait for this bulk step, and its own step will be larger for it.
+ */
+export const Turn = Object.freeze({
+  ONLY: "only",
+  URGENT: "urgent",
+  LATE: "late",
+  SHARE: "share",
+  SLACK: "slack",
 });
 
 /** @typedef {(typeof TrafficClass)[keyof typeof TrafficClass]} Traffic */
@@ -79,6 +96,25 @@ export const BoundBy = Object.freeze({
 /** @typedef {(typeof StepOutcome)[keyof typeof StepOutcome]} Outcome */
 /** @typedef {(typeof FinishReason)[keyof typeof FinishReason]} Reason */
 /** @typedef {(typeof BoundBy)[keyof typeof BoundBy]} Bound */
+/** @typedef {(typeof Turn)[keyof typeof Turn]} TurnName */
+
+/**
+ * What made a step what it is.
+ *
+ * @typedef {object} Why
+ * @property {TurnName} turn why its lane was chosen
+ * @property {0 | 1} overdue 1 if bulk work went first because it had waited long enough
+ * @property {number} blocked the request that would have been next, or -1 if nothing was left
+ *   out
+ * @property {number} binding the member whose deadline, due time or TPOT target set the limit,
+ *   or -1
+ * @property {number} limit the limit that `bound` names: tokens, sequences, nanoseconds, or
+ *   free blocks; 0 if there was none
+ * @property {number} slackNs what the most urgent member has to spare if the prediction is
+ *   right; negative when it will be late, `MAX_NS` when nobody is waiting for the step
+ * @property {number} waiting sequences of the lane that are still queued
+ * @property {number} expected sequences that are expected to arrive while the step runs
+ */
 
 /**
  * What a step's time depends on.
@@ -170,13 +206,16 @@ export const DEFAULT_DEVICE = Object.freeze({ threads: 1, concurrentSteps: 1 });
  * @property {number} maxTokens most tokens in a step; an encoder's longer sequence never fits
  * @property {number} maxSeqs most sequences in a step; of a decoder also the most that are
  *   under way, and the most rows that may be sampled in a step
- * @property {number} weight share of device time against other lanes' bulk work
+ * @property {number} weight share of device time against other lanes: while all are late, and
+ *   of bulk work always
  * @property {CostProfile} profile where the cost model starts
  * @property {Kind} kind encoder or decoder
  * @property {number} kvBlocks decoder: blocks of its key-value cache
  * @property {number} blockSize decoder: tokens of a block
  * @property {number} maxContext decoder: most tokens of a sequence, generated ones included;
  *   0 = what the cache holds
+ * @property {Readonly<import("./config.js").SchedulerConfig> | null} config its own knobs;
+ *   null = those of the core
  */
 
 /**
@@ -195,6 +234,8 @@ export function laneSpec({
   kvBlocks = 0,
   blockSize = 32,
   maxContext = 0,
+  config = null,
 }) {
-  return { name, maxTokens, maxSeqs, weight, profile, kind, kvBlocks, blockSize, maxContext };
+  const cache = { kvBlocks, blockSize, maxContext };
+  return { name, maxTokens, maxSeqs, weight, profile, kind, ...cache, config };
 }
