@@ -20,7 +20,7 @@ def simulate(
         str,
         typer.Argument(
             help="poisson, bursts, closed-loop, diurnal, flash-crowd, huge-request, "
-            "flooding-tenant, mixed, azure-code or azure-conv."
+            "flooding-tenant, mixed, bulk-flood, bulk-trickle, azure-code or azure-conv."
         ),
     ] = "poisson",
     profile: Annotated[

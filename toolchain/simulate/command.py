@@ -139,7 +139,11 @@ def _recording(path: Path | None, observers: list[Observer]) -> Iterator[TraceRe
     if path is None:
         yield None
         return
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    try:
+        file = path.open("w", encoding="utf-8", newline="\n")
+    except OSError as e:
+        raise InvalidInput(f"cannot write {path}: {e.strerror}") from None
+    with file:
         recorder = TraceRecorder(file.write)
         observers.append(recorder)
         yield recorder

@@ -80,7 +80,12 @@ class SimRequest(NamedTuple):
         """
         if self.kind is LaneKind.ENCODER:
             return RequestArrived(
-                self.request_id, self.lane, self.num_tokens, self.traffic, self.deadline_ns
+                self.request_id,
+                self.lane,
+                self.num_tokens,
+                self.traffic,
+                self.deadline_ns,
+                tenant=self.tenant,
             )
         return GenerationArrived(
             self.request_id,
@@ -90,7 +95,14 @@ class SimRequest(NamedTuple):
             stop_ids=(STOP_ID,),
             traffic=self.traffic,
             deadline_ns=self.deadline_ns,
+            ttft_target_ns=_target_ns(self.slo.ttft_ms),
+            tpot_target_ns=_target_ns(self.slo.tpot_ms),
+            tenant=self.tenant,
         )
+
+
+def _target_ns(ms: float) -> int:
+    return int(ms * NS_PER_MS) if ms else -1
 
 
 def _prompt(request_id: int, length: int) -> tuple[int, ...]:

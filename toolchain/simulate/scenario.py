@@ -108,7 +108,7 @@ def run(
     """
     built = build_workload(scenario.workload, scenario.plan)
     setup = setup_for(scenario, built, pads)
-    if policy not in (names := suited(setup)):
+    if policy not in (names := suited(setup, bounds=True)):
         raise InvalidInput(
             f"the policy {policy!r} cannot serve this, expected one of {', '.join(names)}"
         )

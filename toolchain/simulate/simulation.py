@@ -173,10 +173,10 @@ class Simulation:
         end_ns = now_ns + self._device.run_ns(step.lane, step.shape, now_ns)
         for seq in step.seqs:
             entry = self._live.get(seq.request_id)
-            if entry is None:
-                raise PolicyFault(
-                    f"step {step.step_id} holds request {seq.request_id}, which ended"
-                )
+            if entry is None:  # it ended meanwhile, and its work is wasted
+                if not 0 <= seq.request_id < len(self.log.requests):
+                    raise PolicyFault(f"step {step.step_id} holds request {seq.request_id}")
+                continue
             if entry.first_step_ns < 0:
                 entry.first_step_ns = now_ns
                 self._num_waiting -= 1
@@ -188,7 +188,9 @@ class Simulation:
     def _watch_context(self, step: DecoderStepScheduled) -> None:
         """A sequence whose context shrank was preempted, whoever did it and however."""
         for seq in step.seqs:
-            entry = self._live[seq.request_id]
+            entry = self._live.get(seq.request_id)
+            if entry is None:
+                continue
             if seq.context_len < entry.computed:
                 entry.preemptions += 1
                 entry.recomputed += entry.computed - seq.context_len

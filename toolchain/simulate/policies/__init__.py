@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runtime_py.batching import BatchingCore, LaneKind, SchedulerConfig
+from runtime_py.batching import BatchingCore, LaneKind
 from toolchain.simulate.policies.bentoml import BentoML
 from toolchain.simulate.policies.exllamav2 import ExLlamaV2
 from toolchain.simulate.policies.litserve import LitServe
+from toolchain.simulate.policies.moore_hodgson import MooreHodgson
 from toolchain.simulate.policies.mosec import Mosec
 from toolchain.simulate.policies.no_batching import NoBatching
 from toolchain.simulate.policies.orca import Orca
@@ -41,21 +42,19 @@ class PolicyInfo:
         make: a fresh one.
         pads: the system it models hands padded batches to its model in the usual set-up;
             it is simulated like that only on request.
+        is_bound: no system, but a limit to what a policy can reach; runs only by name.
     """
 
     title: str
     kind: LaneKind | None
     make: Callable[[Setup], Policy]
     pads: bool = False
+    is_bound: bool = False
 
 
 def volery(setup: Setup) -> BatchingCore:
-    """The production core with its defaults, told of the TPOT objective like the others."""
-    config = SchedulerConfig()
-    for lane in setup.lanes:
-        if lane.slo.tpot_ms:
-            config = SchedulerConfig(tpot_target_ms=max(int(lane.slo.tpot_ms), 1))
-    return BatchingCore([lane.spec for lane in setup.lanes], setup.device, config)
+    """The production core with its defaults: requests tell it what they call in time."""
+    return BatchingCore([lane.spec for lane in setup.lanes], setup.device)
 
 
 def _triton(setup: Setup) -> Policy:
@@ -154,6 +153,9 @@ POLICIES: dict[str, PolicyInfo] = {
     "mosec": PolicyInfo("mosec, max wait 5 ms", _E, _mosec, pads=True),
     "bentoml": PolicyInfo("BentoML, adaptive batching", _E, _bentoml, pads=True),
     "tei": PolicyInfo("text-embeddings-inference", _E, _tei),
+    "moore-hodgson": PolicyInfo(
+        "most that can be in time", _E, lambda setup: MooreHodgson(setup), is_bound=True
+    ),
     "orca": PolicyInfo("Orca", _D, _orca),
     "vllm": PolicyInfo("vLLM", _D, _vllm),
     "sglang": PolicyInfo("SGLang", _D, _sglang),
@@ -174,12 +176,21 @@ PAIRS: dict[str, PolicyInfo] = {
 """Two servers on one device, for workloads of both kinds."""
 
 
-def suited(setup: Setup) -> list[str]:
-    """Names of the policies that can serve these lanes, Volery first."""
+def suited(setup: Setup, bounds: bool = False) -> list[str]:
+    """Names of the policies that can serve these lanes, Volery first.
+
+    Args:
+        setup: the lanes.
+        bounds: with those that are only bounds.
+    """
     kinds = {lane.kind for lane in setup.lanes}
     if len(setup.lanes) > 1:
         return [VOLERY, *PAIRS] if len(kinds) == len(setup.lanes) else [VOLERY]
-    return [name for name, info in POLICIES.items() if info.kind is None or info.kind in kinds]
+    return [
+        name
+        for name, info in POLICIES.items()
+        if (info.kind is None or info.kind in kinds) and (bounds or not info.is_bound)
+    ]
 
 
 def make_policy(name: str, setup: Setup) -> Policy:

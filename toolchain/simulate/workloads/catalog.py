@@ -144,23 +144,40 @@ def _only(plan: Plan) -> Source:
     return sources[0]
 
 
-def _mixed(plan: Plan) -> Built:
-    """Half of the load in latency requests, half in lists of the throughput class."""
+def _classes(plan: Plan, latency: float, bulk: float) -> Built:
+    """Poisson arrivals of both traffic classes with the given loads."""
     parts, sources = [], []
     for source in _sources(plan):
-        items = _BULK_ITEMS if source.profile.kind is LaneKind.ENCODER else 1
-        bulk = source
-        if items > 1:
-            bulk = texts(source.lane, source.profile, items)
-        bulk = _due(replace(bulk, traffic=TrafficClass.THROUGHPUT), plan)
-        for part in (source, bulk):
+        lists = source
+        if source.profile.kind is LaneKind.ENCODER:
+            lists = texts(source.lane, source.profile, _BULK_ITEMS)
+        lists = _due(replace(lists, traffic=TrafficClass.THROUGHPUT), plan)
+        for part, load in ((source, latency), (lists, bulk)):
             name = f"{part.lane} {part.traffic.name}"
-            rate = _rate(part, plan.load / 2 / len(plan.profiles), plan)
+            rate = _rate(part, load / len(plan.profiles), plan)
             times = arrivals.poisson(rate, plan.duration_s, plan.rng(name))
             parts.append((part, times, plan.rng(f"{name} sizes")))
             sources.append(part)
-    note = f"half of the load is of the throughput class, in lists of {_BULK_ITEMS} texts"
+    note = (
+        f"load {latency:g} of the latency class and {bulk:g} of the throughput class, whose "
+        f"texts come in lists of {_BULK_ITEMS}"
+    )
     return Built(mixture(parts), tuple(sources), (note,))
+
+
+def _mixed(plan: Plan) -> Built:
+    """Half of the load in latency requests, half in the throughput class."""
+    return _classes(plan, plan.load / 2, plan.load / 2)
+
+
+def _bulk_flood(plan: Plan) -> Built:
+    """The load in latency requests, and twice what the device can do in bulk work."""
+    return _classes(plan, plan.load, 2.0)
+
+
+def _bulk_trickle(plan: Plan) -> Built:
+    """The load in latency requests, and a twentieth of what the device can do in bulk work."""
+    return _classes(plan, plan.load, 0.05)
 
 
 def _huge_request(plan: Plan) -> Built:
@@ -225,6 +242,8 @@ WORKLOADS: dict[str, Callable[[Plan], Built]] = {
     "huge-request": _huge_request,
     "flooding-tenant": _flooding_tenant,
     "mixed": _mixed,
+    "bulk-flood": _bulk_flood,
+    "bulk-trickle": _bulk_trickle,
     "azure-code": _trace("azure-code"),
     "azure-conv": _trace("azure-conv"),
 }

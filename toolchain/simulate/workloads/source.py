@@ -14,7 +14,7 @@ from toolchain.simulate.requests import NO_SLO, SimRequest, Slo
 from toolchain.simulate.workloads.base import OpenWorkload
 from toolchain.simulate.workloads.lengths import Lengths, answers, prompts, sentences
 
-_SAMPLES = 4000
+_SAMPLES = 2000  # texts or prompts
 _FULL_STEP_NS = 50e6  # a busy device shares a step's fixed cost among what fits into this
 _STREAMS = 8  # ... or among so many streams
 
@@ -49,7 +49,8 @@ class Source:
     def samples(self) -> list[Size]:
         """Sizes to take means over: the same in every run."""
         rng = random.Random("sizes")
-        return [self.draw(rng) for _ in range(_SAMPLES)]
+        first = self.draw(rng)
+        return [first, *(self.draw(rng) for _ in range(_SAMPLES // len(first.num_tokens)))]
 
     def request(self, request_id: int, arrival_ns: int, size: Size, client: int = -1) -> SimRequest:
         """A request of this source."""
