@@ -24,7 +24,7 @@ wasm.v_bench_gemv_prepare();
 /** The median rate of many calls, each of which returns what it did. */
 function rate(call) {
   const rates = [];
-  for (const start = now(); now() - start < SECONDS; ) {
+  for (const start = now(); now() - start < SECONDS;) {
     const before = now();
     const done = call();
     rates.push(done / (now() - before));
