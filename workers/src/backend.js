@@ -231,7 +231,7 @@ export class BackendStarter {
    * @returns {Promise<{variant: Variant, module: WebAssembly.Module}>}
    */
   async #build(shared) {
-    const { wasm = {} } = this.#options;
+    const wasm = this.#options.wasm ?? this.#host.wasm ?? {};
     const variant = chooseVariant(shared, wasm);
     let module = this.#modules.get(variant);
     if (module === undefined) {

@@ -13,6 +13,7 @@ import { KV_BLOCK } from "./program/ops.js";
 
 /** @typedef {import("./cache/session.js").Cache} Cache */
 /** @typedef {import("./hosts/web.js").Host} Host */
+/** @typedef {import("./wasm/load.js").Shard} Shard */
 /** @typedef {import("./step.js").Step} Step */
 /** @typedef {import("./step.js").StepResult} StepResult */
 
@@ -84,74 +85,93 @@ export function createLoader(host) {
     const source = toSource(from, host.source);
     const cache = cacheFor(source, host, options.cache);
     const reader = await ArtifactReader.open(source, { signal, onProgress, createHash, cache });
-    const { manifest } = reader;
-    const names = options.files?.(manifest.raw) ?? [];
-    reader.begin(names);
-    const { generation } = manifest.raw;
-    // A decoder's long prompts run in chunks.
-    const longest = generation ? 0 : Number(manifest.raw.limits?.max_tokens) || 0;
-    const maxTokens = options.maxTokens ?? Math.max(DEFAULT_MAX_TOKENS, longest);
-    const maxSeqs = options.maxSeqs ?? DEFAULT_MAX_SEQS;
-    const kvBlocks =
-      options.kvBlocks ?? (generation ? defaultKvBlocks(generation, maxSeqs) : undefined);
-    const shards = manifest.shards.map((name) => ({
-      name,
-      bytes: manifest.files[name].bytes,
-      open: () => reader.stream(name),
-    }));
-    const program = await reader.program();
-    const create = () =>
-      WasmExecutor.create(host, program, shards, {
-        threads,
-        maxTokens,
-        maxSeqs,
-        kvBlocks,
-        kvFormat: options.kvFormat,
-        maxWanted: options.maxWanted,
-        starter,
-        recover: source.rereadable,
-        expectedBytes: ({ workspaces }) => {
-          const of = (/** @type {string} */ name) => Number(manifest.raw.memory?.[name]) || 0;
-          const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
-          const perToken = Number(generation?.kv_bytes_per_token) || 0;
-          const cache =
-            (kvBlocks ?? 0) * KV_BLOCK * perToken * (options.kvFormat === "f16" ? 0.5 : 1);
-          return of("weights_bytes") + workspaces * arena + cache;
-        },
-      });
-    const executor = await create().catch((error) => {
-      // A corrupt shard is fetched once more, past every cache.
-      if (!(error instanceof ArtifactCorrupt) || !reader.retry()) throw error;
-      return create();
-    });
     try {
-      /** @type {Map<string, Uint8Array>} */
-      const files = new Map();
-      for (const name of names) files.set(name, await reader.file(name));
-      const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);
-      const report = await checkGoldens(goldens, executor.limits, (step) => executor.run(step));
-      throwIfAborted(signal, "loading");
-      const info = {
-        variant: executor.variant,
-        pool: executor.pool,
-        threads: executor.threads,
-        concurrency: executor.concurrency,
-        limits: executor.limits,
-        outputWidth: executor.program.output.width,
-        memoryBytes: executor.memoryBytes,
-        loadMs: performance.now() - start,
-        warnings: [...reader.warnings, ...executor.warnings],
-        goldens: report,
-        manifest: manifest.raw,
-      };
-      return new Model(executor, goldens, info, files);
-    } catch (error) {
-      await executor.close();
-      throw error;
+      const names = options.files?.(reader.manifest.raw) ?? [];
+      reader.begin(names);
+      const { executor, files } = await read(reader, names, (program, shards) =>
+        WasmExecutor.create(host, program, shards, {
+          ...sizesOf(reader.manifest.raw, options),
+          threads,
+          starter,
+          recover: source.rereadable,
+        }),
+      );
+      try {
+        const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);
+        const report = await checkGoldens(goldens, executor.limits, (step) => executor.run(step));
+        throwIfAborted(signal, "loading");
+        const info = {
+          variant: executor.variant,
+          pool: executor.pool,
+          threads: executor.threads,
+          concurrency: executor.concurrency,
+          limits: executor.limits,
+          outputWidth: executor.program.output.width,
+          memoryBytes: executor.memoryBytes,
+          loadMs: performance.now() - start,
+          warnings: [...reader.warnings, ...executor.warnings],
+          goldens: report,
+          manifest: reader.manifest.raw,
+        };
+        return new Model(executor, goldens, info, files);
+      } catch (error) {
+        await executor.close();
+        throw error;
+      }
     } finally {
       reader.close();
     }
   };
+}
+
+/**
+ * Read the program, the shards and the files that the caller wants.
+ *
+ * @param {ArtifactReader} reader
+ * @param {readonly string[]} names
+ * @param {(program: Uint8Array, shards: readonly Shard[]) => Promise<WasmExecutor>} create
+ * @returns {Promise<{executor: WasmExecutor, files: Map<string, Uint8Array>}>}
+ */
+async function read(reader, names, create) {
+  const { shards, files } = reader.manifest;
+  const program = await reader.program();
+  const toRead = shards.map((name) => {
+    return { name, bytes: files[name].bytes, open: () => reader.stream(name) };
+  });
+  const executor = await create(program, toRead).catch((error) => {
+    // A corrupt shard is fetched once more, past every cache.
+    if (!(error instanceof ArtifactCorrupt) || !reader.retry()) throw error;
+    return create(program, toRead);
+  });
+  try {
+    const contents = await Promise.all(names.map((name) => reader.file(name)));
+    return { executor, files: new Map(names.map((name, i) => [name, contents[i]])) };
+  } catch (error) {
+    await executor.close();
+    throw error;
+  }
+}
+
+/**
+ * The sizes of the executor's memory.
+ *
+ * @param {Record<string, any>} manifest
+ * @param {LoadOptions} options
+ */
+function sizesOf({ generation, limits, memory }, { kvFormat, maxWanted, ...options }) {
+  // A decoder's long prompts run in chunks.
+  const longest = generation ? 0 : Number(limits?.max_tokens) || 0;
+  const maxTokens = options.maxTokens ?? Math.max(DEFAULT_MAX_TOKENS, longest);
+  const maxSeqs = options.maxSeqs ?? DEFAULT_MAX_SEQS;
+  const kvBlocks =
+    options.kvBlocks ?? (generation ? defaultKvBlocks(generation, maxSeqs) : undefined);
+  const expectedBytes = (/** @type {{workspaces: number}} */ { workspaces }) => {
+    const of = (/** @type {string} */ name) => Number(memory?.[name]) || 0;
+    const arena = maxTokens * of("bytes_per_token") + maxSeqs * of("bytes_per_seq");
+    const perToken = (Number(generation?.kv_bytes_per_token) || 0) * (kvFormat === "f16" ? 0.5 : 1);
+    return of("weights_bytes") + workspaces * arena + (kvBlocks ?? 0) * KV_BLOCK * perToken;
+  };
+  return { maxTokens, maxSeqs, kvBlocks, kvFormat, maxWanted, expectedBytes };
 }
 
 /**

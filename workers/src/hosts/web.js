@@ -21,6 +21,8 @@ import { ArtifactMissing } from "../errors.js";
  * @property {(url: URL) => Promise<{bytes: Uint8Array, type: string}>} readFile
  * @property {((events: WorkerEvents, worker?: WorkerOption) => PoolWorker) | null} spawn
  *   null: no workers here
+ * @property {import("../wasm/variants.js").WasmOptions} [wasm] the build of hosts that cannot
+ *   compile one
  * @property {boolean} [hasInterface] the thread that loads also has a page to keep alive
  * @property {() => import("../artifact/verify.js").Hash} [createHash]
  * @property {() => import("../cache/session.js").Cache | null} [cache] where downloads are
