@@ -17,7 +17,7 @@ from toolchain.export.types import Exporter, Optimizer
 from toolchain.lowering import LoweredModel, lower, lower_decoder
 from toolchain.pack.tokenizer import tokenizer_json
 from toolchain.prepare_decoder import PreparedDecoder
-from toolchain.quantize.corpus import CALIBRATION, EVALUATION, texts
+from toolchain.quantize.corpus import CALIBRATION, EVALUATION, QUESTIONS, passage, texts
 from toolchain.sources import ModelSource, resolve
 from toolchain.sources.generation import GenerationSpec, read_generation
 from toolchain.sources.pipeline import EmbeddingPipeline, read_pipeline
@@ -100,7 +100,6 @@ def prepare_model(
     Raises:
         VoleryError: see the stages' own functions.
     """
-    samples = texts(EVALUATION, EVALUATION_TEXTS)
     with stages("resolve"):
         source = resolve(spec, revision=revision, offline=offline)
         stages.advance(0.3)
@@ -108,10 +107,12 @@ def prepare_model(
         if source.task == "generate":
             details = read_generation(source)
             own, lower_case = details.max_context, False
+            samples = [passage(), *QUESTIONS]
         else:
             details = read_pipeline(source)
             own = min(details.max_tokens, details.max_positions or _UNLIMITED_TOKENS)
             lower_case = details.do_lower_case
+            samples = texts(EVALUATION, EVALUATION_TEXTS)
         limit, limit_source = _limit(own, details.max_tokens_source, max_tokens)
         tokenizer = tokenizer_json(source, lower_case=lower_case, samples=samples)
         stages.say(f"{source.model_id} ({source.architecture})")

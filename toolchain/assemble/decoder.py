@@ -50,7 +50,7 @@ def decoder_contents(
             chosen,
             activation_bits=bits,
             codes=prepared.codes if chosen.levels else None,
-            calibration=prepared.calibration if chosen.levels else (),
+            calibration=lambda: prepared.calibration,
             progress=stages.advance,
         )
         model = quantized.model
@@ -78,7 +78,7 @@ def decoder_contents(
             "name": chosen.name,
             "linear": _formats(quantized),
             "embedding": _table_format(model.program),
-            "activations": f"i{bits} block 32" if chosen.levels else "f32",
+            "activations": _activations(model.program),
         },
         model=model,
         max_tokens=prepared.max_context,
@@ -166,6 +166,15 @@ def _formats(quantized: QuantizedDecoder) -> str:
         if op.kind is OpKind.LINEAR
     ][:-1]
     return " + ".join(sorted(set(names), key=lambda n: -names.count(n)))
+
+
+def _activations(program: Program) -> str:
+    """How the inputs of linear ops are rounded."""
+    bits = [op.uint("activation_bits") for op in program.ops if op.kind is OpKind.LINEAR]
+    if not any(bits):
+        return "f32"
+    wide = f", i16 in {bits.count(16)} of {len(bits)} linear ops" if len(set(bits)) > 1 else ""
+    return f"i{min(filter(None, bits))} block 32{wide}"
 
 
 def _table_format(program: Program) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -18,7 +18,11 @@ from toolchain.quantize.stream import batched
 from toolchain.sources.gguf.exact import BlockRows
 from toolchain.sources.gguf.lookup import Found
 
-ACTIVATION_BITS = (8, 16)
+WIDE_BITS = 16
+ACTIVATION_BITS = (8, WIDE_BITS)
+_EDGE_LAYERS, _LAYERS_PER_EDGE = 2, 8
+"""With 8-bit activations so many layers at either end take 16 bits: errors of the first
+are amplified by all others, and those of the last go straight into the logits."""
 _BLOCK_FORMATS = (TensorFormat.I4B32, TensorFormat.I8B32, TensorFormat.S8B32)
 _CODES_SHARE = 0.15
 """Of the work, looking up codes."""
@@ -77,7 +81,7 @@ def quantize_decoder(
     *,
     activation_bits: int = 16,
     codes: CodeSource | None = None,
-    calibration: Sequence[Sequence[int]] = (),
+    calibration: Callable[[], Sequence[Sequence[int]]] | None = None,
     progress: Progress | None = None,
 ) -> QuantizedDecoder:
     """Give every tensor its format, and choose or find the codes.
@@ -85,11 +89,12 @@ def quantize_decoder(
     Args:
         program: a decoder with F32 tensors only, as the lowering makes it.
         weights: tensor name -> f32 array of the tensor's shape.
-        activation_bits: of the inputs of linear ops with block weights, 8 or 16.
+        activation_bits: of the inputs of linear ops with block weights: 16, or 8 in all but
+            the outermost layers.
         codes: of a model that came quantized; what it holds is not rounded again, if the
             scheme has room for it.
-        calibration: token ids of texts for codes that have to be chosen; without any they
-            are the nearest.
+        calibration: gives token ids of texts, and is called if codes have to be chosen;
+            without it they are the nearest.
 
     Raises:
         InvalidInput: ``weights`` do not fit the program.
@@ -114,13 +119,13 @@ def quantize_decoder(
     parts = quantize_layers(
         formatted,
         weights,
-        batched(calibration) if missing else (),
+        batched(calibration()) if missing and calibration is not None else (),
         lambda share: report(_CODES_SHARE + (1 - _CODES_SHARE) * share),
         coarse=scheme.levels <= COARSE,
         stored=stored,
     )
     for tensor in formatted.tensors:
-        chosen: Origin = "calibrated" if calibration else "rounded"
+        chosen: Origin = "rounded" if calibration is None else "calibrated"
         other: Origin = "rounded" if tensor.format is TensorFormat.S8B32 else "float"
         origins.setdefault(tensor.name, chosen if tensor.format in _CHOSEN else other)
     losses = tuple(
@@ -194,13 +199,19 @@ def _with_formats(program: Program, formats: Sequence[TensorFormat], bits: int) 
     tensors = tuple(
         Tensor(t.name, f, t.shape) for t, f in zip(program.tensors, formats, strict=True)
     )
+    linears = [i for i, op in enumerate(program.ops) if op.kind is OpKind.LINEAR]
+    layers = sum(op.kind is OpKind.CACHE for op in program.ops)
+    edge = min(_EDGE_LAYERS, layers // _LAYERS_PER_EDGE) * (len(linears) - 1) // max(layers, 1)
+    wide = {*linears[:edge], *linears[-edge - 1 : -1]}
 
-    def op_with_bits(op: Op) -> Op:
+    def with_bits(index: int, op: Op) -> Op:
         if op.kind is not OpKind.LINEAR or formats[op.tensor("weight")] not in _BLOCK_FORMATS:
             return op
-        return replace(op, uints=(op.uint("activation"), op.uint("x_offset"), bits))
+        own = max(bits, WIDE_BITS if index in wide else 0)
+        return replace(op, uints=(op.uint("activation"), op.uint("x_offset"), own))
 
-    return replace(program, tensors=tensors, ops=tuple(op_with_bits(o) for o in program.ops))
+    ops = tuple(with_bits(i, op) for i, op in enumerate(program.ops))
+    return replace(program, tensors=tensors, ops=ops)
 
 
 def _loss(tensor: Tensor, weight: Floats, parts: Parts, origin: Origin) -> TensorLoss:
