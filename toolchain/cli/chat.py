@@ -30,6 +30,8 @@ from toolchain.cli.loading import (
     loading,
 )
 
+_MAX_TOKENS = 512
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
@@ -45,8 +47,9 @@ def chat(
         str | None, typer.Option(help="The system message.", show_default=False)
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-m", min=1, help="Most tokens of an answer.")
-    ] = 512,
+        int | None,
+        typer.Option("--max-tokens", "-m", min=1, help="Of an answer (if not given: 512)."),
+    ] = None,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
@@ -95,6 +98,7 @@ def chat(
             raise InvalidInput(
                 f"{model.info.id} has no chat template; use `toolchain generate` with a prompt"
             )
+        options.setdefault("max_tokens", min(_MAX_TOKENS, model.info.max_context))
         loop = ChatLoop(model, ChatSession(model.info, options, system=system))
         code = loop.answer(once) if once is not None else loop.run()
     if code:

@@ -74,11 +74,12 @@ class ChatLoop:
             VoleryError: there was no answer; the message is not part of the conversation.
         """
         session = self._session
+        before = list(session.messages)
         session.ask(text)
         try:
             return self._stream()
         except VoleryError:
-            session.undo()
+            session.messages = before
             raise
 
     def _stream(self) -> int:
@@ -114,16 +115,22 @@ class ChatLoop:
 
     def _pieces(self) -> Iterator[TextPiece]:
         """The answer's pieces; the oldest exchanges go when the context is full."""
-        session = self._session
+        session, forgotten = self._session, 0
         while True:
             stream = self._model.chat_stream(session.messages, **session.options)
             try:
-                yield from stream
+                for piece in stream:
+                    if forgotten:
+                        self._say(
+                            f"(the context is full: {forgotten} of the oldest turns forgotten)"
+                        )
+                        forgotten = 0
+                    yield piece
                 return
             except TooLong:
                 if not session.forget_oldest():
                     raise
-                self._say("(the context is full: the oldest exchange is forgotten)")
+                forgotten += 1
             finally:
                 stream.close()
 

@@ -57,8 +57,9 @@ def generate(
         str | None, typer.Option(help="The system message of these chats.", show_default=False)
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-m", min=1, help="Most tokens of a text.")
-    ] = 256,
+        int | None,
+        typer.Option("--max-tokens", "-m", min=1, help="Of a text (if not given: 256)."),
+    ] = None,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,

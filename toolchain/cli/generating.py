@@ -16,6 +16,8 @@ from runtime_py.generation.stream import GenerationStream
 from toolchain.cli.loading import loading
 from toolchain.cli.terminal import Writer, visible
 
+_MAX_TOKENS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -75,6 +77,7 @@ class _Run:
 
     def _start(self, prompt: str) -> GenerationStream:
         options: dict[str, Any] = {**self._job.options, "traffic": self._traffic}
+        options.setdefault("max_tokens", min(_MAX_TOKENS, self._model.info.max_context))
         if not self._job.chat:
             return self._model.generate(prompt, **options)
         messages = [{"role": "user", "content": prompt}]
