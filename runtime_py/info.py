@@ -23,6 +23,11 @@ class ModelInfo:
         variant: its build, where it has several.
         threads: its threads.
         max_step_tokens, max_step_seqs: what one step holds.
+        max_context: of a model that generates, the most tokens of a sequence, prompt and
+            answer; 0 for an embedding model.
+        vocab_size: its ids.
+        chat: it has a chat template.
+        kv_blocks: blocks of its key-value cache; 0 for an embedding model.
     """
 
     id: str
@@ -38,3 +43,7 @@ class ModelInfo:
     threads: int = 1
     max_step_tokens: int = 0
     max_step_seqs: int = 0
+    max_context: int = 0
+    vocab_size: int = 0
+    chat: bool = False
+    kv_blocks: int = 0

@@ -7,35 +7,27 @@ import os
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from runtime_py._compat import Worker, default_threads
+from runtime_py._compat import Worker
+from runtime_py.backends import BackendOptions, ExecutorName, make_executor
 from runtime_py.batching import SchedulerConfig, TraceRecorder
-from runtime_py.engine import Engine, cost_profile
-from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported, InvalidInput, InvalidType
-from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
-from runtime_py.generation.loading import (
-    check_decoder_goldens,
-    decoder_limits,
-    generation_of,
-    generator_of,
-)
+from runtime_py.download import Progress, fetch, is_url
+from runtime_py.engine import Device, Engine, cost_profile
+from runtime_py.engine.device import checked_threads
+from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported, InvalidInput
+from runtime_py.executors.base import KVFormat, ModelExecutor, SeqRow, Step
+from runtime_py.generation.loading import check_decoder_goldens, generation_of, generator_of
 from runtime_py.generation.tokenizer import HFTextTokenizer, TextTokenizer
 from runtime_py.info import ModelInfo
 from runtime_py.model import Model
-from runtime_py.program import Program, Rows
+from runtime_py.program import Rows
 from runtime_py.tokenization import HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from runtime_py.artifact import Artifact, Manifest
 
-ExecutorName = Literal["auto", "wasmtime", "reference"]
-
-_TOKENS_PER_THREAD = 512  # about twice what a thread does in the default step_target_ms
-_MAX_STEP_TOKENS = 4096
-_MAX_STEP_SEQS = 256
-_MAX_THREADS = 256
+_MAX_SHARE = 1000
 
 
 async def load(
@@ -47,82 +39,118 @@ async def load(
     trace: str | os.PathLike[str] | TraceRecorder | None = None,
     tokenizer: Tokenizer | TextTokenizer | None = None,
     verify: bool = True,
+    max_seqs: int | None = None,
     kv_blocks: int | None = None,
+    kv_bytes: int | None = None,
+    kv_format: KVFormat | None = None,
+    torch_device: str | None = None,
+    device: Device | None = None,
+    share: int = 1,
+    progress: Progress | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Model:
     """Load an artifact, prove that the backend computes its goldens, and start an engine.
 
     Args:
-        source: folder of an artifact that ``toolchain export`` wrote.
+        source: folder of an artifact that ``toolchain export`` wrote, or its http(s)
+            address: then its files are downloaded into the user's cache once, each checked
+            against the manifest's sha256; an interrupted download continues.
         executor: the backend; ``"auto"`` is ``"wasmtime"``, ``"reference"`` is numpy in
-            float64. An executor made by the caller is used, and closed with the model
-            (not when loading fails).
+            float64, or torch. An executor made by the caller is used, and closed with the
+            model (not when loading fails).
         threads: threads of the backend; None = the usable cores, at most 8.
         config: knobs of the scheduler.
         trace: record every scheduling decision, to this file or recorder.
         tokenizer: instead of the artifact's ``tokenizer.json``; a `Tokenizer` to embed, a
             `TextTokenizer` to generate.
         verify: compare every file's sha256 with the manifest.
+        max_seqs: most sequences in a step, and of a decoder under way at once; None = 256,
+            for a decoder 64.
         kv_blocks: of a decoder, blocks of 32 tokens in the key-value cache that all
-            sequences share; None = about 256 MiB.
+            sequences share; None = what fits ``kv_bytes``.
+        kv_bytes: of a decoder, memory for that cache; None = about 256 MiB.
+        kv_format: of a decoder, ``"f32"`` (the default) or ``"f16"``: half the memory, and
+            keys and values rounded to half precision.
+        torch_device: with ``executor="reference"``, compute in float32 on this device of
+            torch: ``"cpu"``, ``"cuda"``.
+        device: threads and scheduler shared with other models; ``threads``, ``config``,
+            ``trace`` and ``clock`` are then the device's own.
+        share: weight of this model's bulk work against that of others on the device.
+        progress: called with (bytes here, bytes in all) while files are downloaded, from
+            other threads, one at a time.
         clock: nanoseconds, never running backwards.
 
     Raises:
-        ArtifactMissing, ArtifactCorrupt, ArtifactUnsupported: the artifact cannot be used,
-            or the backend does not reproduce its goldens.
+        ArtifactMissing, ArtifactCorrupt, ArtifactUnsupported: the artifact cannot be used
+            or downloaded, or the backend does not reproduce its goldens.
         InvalidInput: an argument is out of range, or a backend's package is missing.
         OutOfMemory: the model does not fit.
     """
-    path = os.fspath(source)
-    if "://" in path:
-        raise ArtifactUnsupported(
-            f"{path!r} is a URL, expected a folder; download the artifact and load its folder"
-        )
-    threads = default_threads() if threads is None else threads
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= _MAX_THREADS:
-        raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
-    recorder, close_trace = _open_trace(trace)
+    shared = device is not None
+    if isinstance(share, bool) or not isinstance(share, int) or not 0 < share <= _MAX_SHARE:
+        raise InvalidInput(f"share is {share!r}, expected a whole number from 1 to {_MAX_SHARE}")
+    if device is not None:
+        if config is not None or trace is not None or threads not in (None, device.threads):
+            raise InvalidInput(
+                "threads, config and trace belong to the device; set them where it is made"
+            )
+        device.check_joinable()
+    options = BackendOptions(
+        executor,
+        checked_threads(threads) if device is None else device.threads,
+        torch_device,
+        max_seqs,
+        kv_blocks,
+        kv_bytes,
+        kv_format,
+    )
+    if device is None:
+        device = Device(threads=options.threads, config=config, trace=trace, clock=clock)
+    backend: ModelExecutor | None = None
     try:
         artifact, backend, words = await _prepared(
-            path, executor, threads, tokenizer, verify, kv_blocks
+            os.fspath(source), options, tokenizer, verify, progress
+        )
+        manifest, profile = artifact.manifest, artifact.manifest.cost_profile
+        engine = Engine(
+            backend,
+            artifact.program.output.width,
+            profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
+            max_context=manifest.generation.max_context if manifest.generation else 0,
+            device=device,
+            alone=not shared,
+            name=manifest.model.id if shared else "",
+            share=share,
         )
     except BaseException:
-        close_trace()
+        if backend is not None and backend is not executor:
+            backend.close()
+        if not shared:
+            device.release()
         raise
-    profile = artifact.manifest.cost_profile
-    engine = Engine(
-        backend,
-        artifact.program.output.width,
-        config=config,
-        profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
-        recorder=recorder,
-        clock=clock,
-        max_context=artifact.manifest.generation.max_context if artifact.manifest.generation else 0,
-    )
-    info = _info(artifact.manifest, backend)
+    info = _info(manifest, backend, engine.max_context)
     if artifact.program.is_decoder:
         generator = generator_of(artifact, engine, cast(TextTokenizer, words))
-        return Model(engine, None, info, generator=generator, on_close=close_trace)
-    return Model(engine, cast(Tokenizer, words), info, on_close=close_trace)
+        return Model(engine, None, info, generator=generator)
+    return Model(engine, cast(Tokenizer, words), info)
 
 
 async def _prepared(
-    path: str,
-    executor: ExecutorName | ModelExecutor,
-    threads: int,
+    source: str,
+    options: BackendOptions,
     tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
-    kv_blocks: int | None,
+    progress: Progress | None,
 ) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
     """`_prepare`, off the loop; when cancelled, what the thread still makes is closed."""
     worker = Worker()
     prepared = asyncio.ensure_future(
-        worker.run(_prepare, path, executor, threads, tokenizer, verify, kv_blocks)
+        worker.run(_prepare, source, options, tokenizer, verify, progress)
     )
     try:
         return await asyncio.shield(prepared)
     except asyncio.CancelledError:
-        if not isinstance(executor, ModelExecutor):
+        if not isinstance(options.executor, ModelExecutor):
             prepared.add_done_callback(_discard)
         raise
     finally:
@@ -156,16 +184,16 @@ def check_goldens(artifact: Artifact, executor: ModelExecutor) -> float:
 
 
 def _prepare(
-    path: str,
-    executor: ExecutorName | ModelExecutor,
-    threads: int,
+    source: str,
+    options: BackendOptions,
     tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
-    kv_blocks: int | None,
+    progress: Progress | None,
 ) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
     """Everything that blocks."""
     from runtime_py.artifact import Artifact
 
+    path = fetch(source, progress=progress) if is_url(source) else source
     artifact = Artifact.open(path, verify=verify)
     manifest, program = artifact.manifest, artifact.program
     if program.is_decoder:
@@ -185,11 +213,11 @@ def _prepare(
             tokenizer = HFTextTokenizer(text)
         else:
             tokenizer = HFTokenizer(text, manifest.limits.max_tokens)
-    backend = _executor(executor, artifact, program, threads, kv_blocks)
+    backend = make_executor(options, artifact)
     try:
         (check_decoder_goldens if program.is_decoder else check_goldens)(artifact, backend)
     except BaseException:
-        if backend is not executor:
+        if backend is not options.executor:
             backend.close()
         raise
     return artifact, backend, tokenizer
@@ -202,79 +230,7 @@ def _discard(
         prepared.result()[1].close()
 
 
-def _executor(
-    executor: ExecutorName | ModelExecutor,
-    artifact: Artifact,
-    program: Program,
-    threads: int,
-    kv_blocks: int | None,
-) -> ModelExecutor:
-    sizes = decoder_limits(artifact, threads, kv_blocks) if program.is_decoder else None
-    max_tokens = max(
-        artifact.manifest.limits.max_tokens,
-        min(_TOKENS_PER_THREAD * threads, _MAX_STEP_TOKENS),
-        *(len(case.token_ids) for case in artifact.goldens.cases),
-    )
-    if executor in ("auto", "wasmtime"):
-        try:
-            from runtime_py.executors.wasmtime import WasmtimeExecutor
-        except ImportError as e:
-            raise _not_installed("wasmtime", e) from None
-        if sizes is not None:
-            return WasmtimeExecutor.from_weights(
-                program,
-                artifact.weights,
-                threads=threads,
-                max_tokens=sizes.max_tokens,
-                max_seqs=sizes.max_seqs,
-                kv_blocks=sizes.kv_blocks,
-            )
-        return WasmtimeExecutor.from_weights(
-            program,
-            artifact.weights,
-            threads=threads,
-            max_tokens=max_tokens,
-            max_seqs=_MAX_STEP_SEQS,
-            concurrent_steps=threads,
-        )
-    if executor == "reference":
-        try:
-            from runtime_py.executors.reference import ReferenceExecutor
-        except ImportError as e:
-            raise _not_installed("reference", e) from None
-        limits = ExecutorLimits(max_tokens, _MAX_STEP_SEQS, threads=1, concurrent_steps=1)
-        if sizes is not None:
-            limits = replace(sizes, threads=1)
-        return ReferenceExecutor.from_weights(program, artifact.weights, limits=limits)
-    if not isinstance(executor, ModelExecutor):
-        raise InvalidType(
-            f"executor is {executor!r}, expected 'auto', 'wasmtime', 'reference' or an executor"
-        )
-    return executor
-
-
-def _not_installed(name: str, error: ImportError) -> InvalidInput:
-    return InvalidInput(
-        f"executor is {name!r}, which cannot be imported ({error}); install volery[native]"
-    )
-
-
-def _open_trace(
-    trace: str | os.PathLike[str] | TraceRecorder | None,
-) -> tuple[TraceRecorder | None, Callable[[], object]]:
-    """The recorder, and what to call when the model is closed."""
-    if trace is None or isinstance(trace, TraceRecorder):
-        return trace, lambda: None
-    try:
-        file = open(trace, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
-    except OSError as e:
-        raise InvalidInput(
-            f"the trace {os.fspath(trace)!r} cannot be written ({e.strerror}); choose another file"
-        ) from None
-    return TraceRecorder(file.write), file.close
-
-
-def _info(manifest: Manifest, executor: ModelExecutor) -> ModelInfo:
+def _info(manifest: Manifest, executor: ModelExecutor, max_context: int) -> ModelInfo:
     embedding = manifest.embedding
     limits = executor.limits
     return ModelInfo(
@@ -291,4 +247,8 @@ def _info(manifest: Manifest, executor: ModelExecutor) -> ModelInfo:
         threads=limits.threads,
         max_step_tokens=limits.max_tokens,
         max_step_seqs=limits.max_seqs,
+        max_context=max_context,
+        vocab_size=manifest.limits.vocab_size,
+        chat=manifest.generation is not None and manifest.generation.chat_template is not None,
+        kv_blocks=limits.kv_blocks,
     )

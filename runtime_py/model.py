@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from runtime_py._compat import Worker
 from runtime_py.engine import Engine, EngineStats
 from runtime_py.errors import Aborted, InvalidInput, InvalidType
 from runtime_py.generation.generator import Generator, closed, not_a_generator
+from runtime_py.generation.options import GenerateArguments
 from runtime_py.generation.stream import GenerationStream
 from runtime_py.info import ModelInfo
-from runtime_py.options import EncodeOptions, Traffic, Truncate, encode_options, vector_format
+from runtime_py.options import (
+    EmbedOptions,
+    EncodeOptions,
+    Traffic,
+    Truncate,
+    encode_options,
+    vector_format,
+)
 from runtime_py.pipeline import Piece, Pipeline
 from runtime_py.results import DType, EmbedResult, VectorFormat
 from runtime_py.texts import MAX_PIECE_TEXTS, checked, gather, pieces
@@ -40,29 +48,15 @@ class Model:
         info: ModelInfo,
         *,
         generator: Generator | None = None,
-        on_close: Callable[[], object] | None = None,
     ) -> None:
         self.info = info
-        self._on_close = on_close
         self._engine = engine
         self._tokenizer = tokenizer
         self._generator = generator
         self._worker = Worker(2)
         self._closed = False
 
-    async def embed(
-        self,
-        texts: str | Iterable[str],
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        dimensions: int | None = None,
-        normalize: bool | None = None,
-        dtype: DType = "float32",
-        truncate: Truncate = "end",
-        traffic: Traffic = "latency",
-        deadline_ms: float | None = None,
-    ) -> Any:
+    async def embed(self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]) -> Any:
         """Embed one text or many.
 
         Args:
@@ -92,18 +86,7 @@ class Model:
             DeadlineExceeded, NonFinite, OutOfMemory, DeviceLost, Aborted: see
                 `runtime_py.errors`.
         """
-        result = await self.embed_with_info(
-            texts,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            dimensions=dimensions,
-            normalize=normalize,
-            dtype=dtype,
-            truncate=truncate,
-            traffic=traffic,
-            deadline_ms=deadline_ms,
-        )
-        return result.vectors
+        return (await self.embed_with_info(texts, **options)).vectors
 
     async def embed_with_info(
         self,
@@ -183,7 +166,9 @@ class Model:
         finally:
             pipeline.abort()
 
-    def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerationStream:
+    def generate(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerateArguments]
+    ) -> GenerationStream:
         """Continue a prompt.
 
         ``async for piece in model.generate(...)`` yields a `TextPiece` per token,
@@ -226,7 +211,7 @@ class Model:
         *,
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[GenerateArguments],
     ) -> GenerationStream:
         """Answer a chat: `generate` on the prompt that the model's template makes of it.
 
@@ -267,9 +252,6 @@ class Model:
         self._closed = True
         await self._engine.close(drain=drain)
         self._worker.close()
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()
 
     async def __aenter__(self) -> Self:
         return self

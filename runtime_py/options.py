@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from runtime_py.batching import TrafficClass
 from runtime_py.errors import InvalidInput, InvalidType
@@ -12,6 +12,19 @@ from runtime_py.results import DType, VectorFormat
 
 Truncate = Literal["end", "error"]
 Traffic = Literal["latency", "throughput"]
+
+
+class EmbedOptions(TypedDict, total=False):
+    """Keyword arguments of `Model.embed`, which says what they mean."""
+
+    prompt_name: str | None
+    prompt: str | None
+    dimensions: int | None
+    normalize: bool | None
+    dtype: DType
+    truncate: Truncate
+    traffic: Traffic
+    deadline_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)

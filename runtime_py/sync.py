@@ -9,21 +9,24 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from runtime_py.engine import EngineStats
 from runtime_py.errors import Aborted
+from runtime_py.generation.options import GenerateArguments
 from runtime_py.generation.results import GenerateResult, TextPiece
 from runtime_py.generation.stream import GenerationStream
 from runtime_py.info import ModelInfo
 from runtime_py.loading import load
 from runtime_py.model import Model
+from runtime_py.options import EmbedOptions
 from runtime_py.results import EmbedResult
 
 _T = TypeVar("_T")
@@ -54,11 +57,13 @@ class SyncModel:
     def info(self) -> ModelInfo:
         return self._model.info
 
-    def embed(self, texts: str | Iterable[str], **options: Any) -> Any:
+    def embed(self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]) -> Any:
         """`Model.embed`."""
         return self._wait(self._model.embed(_listed(texts), **options))
 
-    def embed_with_info(self, texts: str | Iterable[str], **options: Any) -> EmbedResult:
+    def embed_with_info(
+        self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]
+    ) -> EmbedResult:
         """`Model.embed_with_info`."""
         return self._wait(self._model.embed_with_info(_listed(texts), **options))
 
@@ -72,12 +77,16 @@ class SyncModel:
             if not self._stopped:
                 self._wait(stream.aclose())  # type: ignore[attr-defined]
 
-    def generate(self, prompt: str | Sequence[int], **options: Any) -> GenerateResult:
+    def generate(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerateArguments]
+    ) -> GenerateResult:
         """`Model.generate`, to its end."""
         return self._wait(self._whole(lambda: self._model.generate(prompt, **options)))
 
-    def generate_stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[TextPiece]:
-        """`Model.generate`, piece by piece."""
+    def generate_stream(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerateArguments]
+    ) -> Generator[TextPiece, None, None]:
+        """`Model.generate`, piece by piece; closing the generator ends it."""
         return self._pieces(lambda: self._model.generate(prompt, **options))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerateResult:
@@ -86,14 +95,14 @@ class SyncModel:
 
     def chat_stream(
         self, messages: Sequence[Mapping[str, Any]], **options: Any
-    ) -> Iterator[TextPiece]:
-        """`Model.chat`, piece by piece."""
+    ) -> Generator[TextPiece, None, None]:
+        """`Model.chat`, piece by piece; closing the generator ends it."""
         return self._pieces(lambda: self._model.chat(messages, **options))
 
     async def _whole(self, make: Callable[[], GenerationStream]) -> GenerateResult:
         return await make()
 
-    def _pieces(self, make: Callable[[], GenerationStream]) -> Iterator[TextPiece]:
+    def _pieces(self, make: Callable[[], GenerationStream]) -> Generator[TextPiece, None, None]:
         async def begin() -> GenerationStream:
             return make()
 

@@ -6,11 +6,13 @@ weight is random: a bias of zeros hides a bias that is never added.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 VOCAB, HIDDEN, LAYERS, POSITIONS = 96, 32, 2, 64
 
@@ -80,9 +82,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def build_decoder(family: str, folder: Path, *, seed: int = 0) -> Path:
+def build_decoder(family: str, folder: Path, *, seed: int = 0, positions: int = POSITIONS) -> Path:
     """Save a random ``family`` model to ``folder``, without a tokenizer."""
-    config = AutoConfig.for_model(**(_SHARED | CONFIGS[family]))
+    options = _SHARED | CONFIGS[family]
+    for name in ("max_position_embeddings", "n_positions"):
+        if name in options:
+            options[name] = positions
+    config = AutoConfig.for_model(**options)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
@@ -93,4 +99,35 @@ def build_decoder(family: str, folder: Path, *, seed: int = 0) -> Path:
             centre = 1.0 if is_norm and "gemma" not in family else 0.0
             p.copy_(torch.randn_like(p) * spread + centre)
     model.save_pretrained(folder)
+    return folder
+
+
+SPECIAL = ["<pad>", "<eos>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>{% endif %}"
+)
+
+
+def build_chat_decoder(family: str, folder: Path, *, seed: int = 0, positions: int = 160) -> Path:
+    """The same with a tokenizer (one token a character), a chat template and an eos.
+
+    Args:
+        positions: of the model: room for prompts, which are long in characters.
+    """
+    build_decoder(family, folder, seed=seed, positions=positions)
+    vocab = {w: i for i, w in enumerate(SPECIAL)}
+    vocab |= {chr(c): i for i, c in enumerate((10, *range(32, 123)), len(SPECIAL))}
+    assert len(vocab) == VOCAB
+    fast = Tokenizer(models.WordLevel(vocab, unk_token="?"))
+    fast.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    fast.decoder = decoders.Fuse()
+    fast.add_special_tokens(SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=fast, pad_token="<pad>", eos_token="<eos>", unk_token="?"
+    )
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    generation = {"eos_token_id": [1], "pad_token_id": 0}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
     return folder

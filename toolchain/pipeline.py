@@ -12,7 +12,10 @@ from toolchain.stages import Progress, Stages
 
 if TYPE_CHECKING:
     from toolchain.export.types import Exporter, Optimizer
+    from toolchain.pack import Contents
     from toolchain.prepare import PreparedModel
+    from toolchain.prepare_decoder import PreparedDecoder
+    from toolchain.verify.language import LanguageReport
     from toolchain.verify.numerics import NumericsReport
     from toolchain.verify.verify import Verified
 
@@ -29,7 +32,8 @@ class ExportReport:
         numerics: the measured accuracy.
         verified: the checks that the finished folder passed.
         seconds: stage -> duration.
-        onnx_path: the f32 graph, if it was kept.
+        onnx_path: the f32 graph, if it was kept; a language model's quantized graph lies
+            beside it.
         versions: packages that took part in the export.
         notes: what the reader should know.
     """
@@ -38,7 +42,7 @@ class ExportReport:
     model_id: str
     scheme: str
     total_bytes: int
-    numerics: NumericsReport
+    numerics: NumericsReport | LanguageReport
     verified: Verified
     seconds: Mapping[str, float]
     onnx_path: Path | None
@@ -51,6 +55,7 @@ def export_model(
     out_dir: str | Path,
     *,
     scheme: str = "i8",
+    activation_bits: int | None = None,
     exporter: Exporter = "optimum",
     opset: int | None = None,
     optimize: Optimizer = "none",
@@ -65,9 +70,11 @@ def export_model(
     """Export the model that ``spec`` names to an artifact in ``out_dir``.
 
     Args:
-        spec: a directory, an installed model package, a hub id or an ONNX file.
+        spec: a directory, an installed model package, a hub id, a GGUF or an ONNX file.
         scheme: "f32", "f16", "i8" or "i4".
-        keep_onnx: keep the f32 graph beside the artifact, in ``<out_dir>.onnx/``.
+        activation_bits: of a quantized language model's activations: 16 (the default) or 8.
+        keep_onnx: keep the f32 graph beside the artifact, in ``<out_dir>.onnx/``, and a
+            language model's quantized graph with it.
         allow_accuracy_loss: write the artifact even if it misses its accuracy gate.
         max_tokens: a lower length limit than the model's own.
         force: replace an artifact that is already in ``out_dir``.
@@ -77,11 +84,14 @@ def export_model(
         VoleryError: one line that says what is wrong with the model or the arguments;
             ``out_dir`` is then as it was before.
     """
+    from toolchain.export.graph_file import copy_graph
     from toolchain.pack import check_target
     from toolchain.prepare import prepare_model
     from toolchain.quantize import find_scheme
+    from toolchain.quantize.decoder import check_activation_bits
 
     find_scheme(scheme)
+    check_activation_bits(activation_bits)
     target = Path(out_dir)
     check_target(target, force=force)
     stages = Stages(progress)
@@ -97,74 +107,66 @@ def export_model(
             offline=offline,
             max_tokens=max_tokens,
         )
+        graphs = target.with_name(target.name + ".onnx") if keep_onnx else None
         report = build_artifact(
             prepared,
             target,
             scheme=scheme,
+            activation_bits=activation_bits,
             allow_accuracy_loss=allow_accuracy_loss,
             force=force,
+            quantized_graph=graphs,
             stages=stages,
         )
-        if not keep_onnx:
+        if graphs is None:
             return report
-        graph = prepared.keep_graph(target.with_name(target.name + ".onnx"))
-        return replace(report, onnx_path=graph)
+        return replace(report, onnx_path=copy_graph(prepared.onnx.path, graphs))
 
 
 def build_artifact(
-    prepared: PreparedModel,
+    prepared: PreparedModel | PreparedDecoder,
     target: Path,
     *,
     scheme: str = "i8",
+    activation_bits: int | None = None,
     allow_accuracy_loss: bool = False,
     force: bool = False,
+    quantized_graph: Path | None = None,
     stages: Stages | None = None,
 ) -> ExportReport:
     """Quantize a prepared model, measure it, and write the artifact.
 
+    Args:
+        quantized_graph: folder for a language model's quantized ONNX graph.
+
     Raises:
         AccuracyGate: it lost more than its scheme allows; nothing was written.
-        InvalidInput: ``target`` must not be replaced, or ``scheme`` is unknown.
+        InvalidInput: ``target`` must not be replaced, ``scheme`` is unknown, or an
+            encoder is asked for another width of its activations than 8 bits.
     """
-    from toolchain.pack import Contents, write_artifact
-    from toolchain.pack.goldens import goldens_json
-    from toolchain.quantize import find_scheme, quantize
-    from toolchain.verify.measure import measure_model, memory_weights
+    from toolchain.assemble import decoder_contents, encoder_contents
+    from toolchain.pack import write_artifact
+    from toolchain.prepare_decoder import PreparedDecoder
     from toolchain.verify.verify import verify_artifact
 
     stages = stages or Stages(None)
-    chosen, lowered = find_scheme(scheme), prepared.lowered
-    with stages("quantize"):
-        model = quantize(
-            lowered.program,
-            lowered.weights,
-            chosen,
-            prepared.calibration if chosen.levels else (),
-            stages.advance,
+    contents: Contents
+    numerics: NumericsReport | LanguageReport
+    if isinstance(prepared, PreparedDecoder):
+        contents, numerics = decoder_contents(
+            prepared,
+            scheme,
+            activation_bits,
+            stages,
+            allow_accuracy_loss=allow_accuracy_loss,
+            quantized_graph=quantized_graph,
         )
-        stages.say(f"{chosen.name}, {sum(p.nbytes for p in model.parts.values()) / 1e6:.1f} MB")
-    with stages("measure"):
-        expected = prepared.expected
-        stages.advance(0.6)
-        measured = measure_model(model, chosen, prepared.evaluation, expected)
-        stages.say(f"worst cosine {measured.numerics.worst_cosine:.6f}")
-    if not allow_accuracy_loss:
-        measured.numerics.enforce(chosen.name)
+    else:
+        contents, numerics = encoder_contents(
+            prepared, scheme, activation_bits, stages, allow_accuracy_loss=allow_accuracy_loss
+        )
     with stages("pack"):
-        contents = Contents(
-            source=prepared.source,
-            pipeline=prepared.pipeline,
-            scheme=chosen,
-            model=model,
-            max_tokens=prepared.max_tokens,
-            max_tokens_source=prepared.max_tokens_source,
-            tokenizer=prepared.tokenizer,
-            goldens=goldens_json(
-                model.program, memory_weights(model), prepared.encode, chosen.golden_cosine
-            ),
-            numerics=measured.numerics.manifest(),
-            cost_profile=measured.cost_profile,
-        )
+        stages.advance(0.1)
         checks: list[Verified] = []
         total = write_artifact(
             target,
@@ -176,12 +178,12 @@ def build_artifact(
     return ExportReport(
         path=target,
         model_id=prepared.source.model_id,
-        scheme=chosen.name,
+        scheme=scheme,
         total_bytes=total,
-        numerics=measured.numerics,
+        numerics=numerics,
         verified=checks[0],
         seconds=stages.seconds,
         onnx_path=None,
         versions=prepared.onnx.versions,
-        notes=(*prepared.pipeline.notes, *lowered.notes),
+        notes=(*prepared.notes, *prepared.lowered.notes),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,12 @@ from runtime_py.errors import InvalidInput
 from runtime_py.tokenization import HFTokenizer
 from toolchain.export import OnnxModel, export_onnx
 from toolchain.export.types import Exporter, Optimizer
-from toolchain.lowering import LoweredModel, lower
+from toolchain.lowering import LoweredModel, lower, lower_decoder
 from toolchain.pack.tokenizer import tokenizer_json
-from toolchain.quantize.corpus import CALIBRATION, EVALUATION, texts
+from toolchain.prepare_decoder import PreparedDecoder
+from toolchain.quantize.corpus import CALIBRATION, EVALUATION, QUESTIONS, passage, texts
 from toolchain.sources import ModelSource, resolve
+from toolchain.sources.generation import GenerationSpec, read_generation
 from toolchain.sources.pipeline import EmbeddingPipeline, read_pipeline
 from toolchain.stages import Stages
 from toolchain.verify.oracle import graph_embeddings
@@ -46,6 +47,11 @@ class PreparedModel:
     max_tokens_source: str
     tokenizer: bytes
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a report should know about the source."""
+        return tuple(self.pipeline.notes)
+
     def encode(self, items: Sequence[str], cut: int | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens added, cut to the limit (or to ``cut``)."""
         limit = min(cut or self.max_tokens, self.max_tokens)
@@ -69,14 +75,6 @@ class PreparedModel:
             self.onnx.path, self.pipeline, self.lowered.program, self.evaluation
         )
 
-    def keep_graph(self, folder: Path) -> Path:
-        """Copy the graph, with any external data, into ``folder``; the copy's path."""
-        folder.mkdir(parents=True, exist_ok=True)
-        graph = self.onnx.path
-        for file in [graph, *graph.parent.glob(f"{graph.name}*data*")]:
-            shutil.copy2(file, folder / file.name)
-        return folder / graph.name
-
 
 def prepare_model(
     spec: str,
@@ -89,40 +87,62 @@ def prepare_model(
     revision: str | None = None,
     offline: bool | None = None,
     max_tokens: int | None = None,
-) -> PreparedModel:
+) -> PreparedModel | PreparedDecoder:
     """Resolve, export and lower the model that ``spec`` names.
 
     Args:
         scratch: folder for the graph; it must outlive the result.
         max_tokens: a lower length limit than the model's own.
 
+    Returns:
+        A `PreparedDecoder` for a causal language model, else a `PreparedModel`.
+
     Raises:
         VoleryError: see the stages' own functions.
     """
     with stages("resolve"):
         source = resolve(spec, revision=revision, offline=offline)
-        pipeline = read_pipeline(source)
-        limit, limit_source = _limit(pipeline, max_tokens)
-        samples = texts(EVALUATION, EVALUATION_TEXTS)
-        tokenizer = tokenizer_json(source, lower_case=pipeline.do_lower_case, samples=samples)
+        stages.advance(0.3)
+        details: EmbeddingPipeline | GenerationSpec
+        if source.task == "generate":
+            details = read_generation(source)
+            own, lower_case = details.max_context, False
+            samples = [passage(), *QUESTIONS]
+        else:
+            details = read_pipeline(source)
+            own = min(details.max_tokens, details.max_positions or _UNLIMITED_TOKENS)
+            lower_case = details.do_lower_case
+            samples = texts(EVALUATION, EVALUATION_TEXTS)
+        limit, limit_source = _limit(own, details.max_tokens_source, max_tokens)
+        tokenizer = tokenizer_json(source, lower_case=lower_case, samples=samples)
         stages.say(f"{source.model_id} ({source.architecture})")
     with stages("export"):
-        onnx = export_onnx(source, scratch, exporter=exporter, opset=opset, optimize=optimize)
+        onnx = export_onnx(
+            source,
+            scratch,
+            exporter=exporter,
+            opset=opset,
+            optimize=optimize,
+            progress=stages.advance,
+        )
         stages.say(f"{onnx.exporter}, opset {onnx.opset}")
     with stages("lower"):
-        lowered = lower(onnx.path, pipeline)
+        if isinstance(details, GenerationSpec):
+            lowered = lower_decoder(onnx.path, source.config())
+        else:
+            lowered = lower(onnx.path, details)
         stages.say(f"{len(lowered.program.ops)} ops")
-    return PreparedModel(source, pipeline, onnx, lowered, limit, limit_source, tokenizer)
+    if isinstance(details, GenerationSpec):
+        return PreparedDecoder(source, details, onnx, lowered, limit, limit_source, tokenizer)
+    return PreparedModel(source, details, onnx, lowered, limit, limit_source, tokenizer)
 
 
-def _limit(pipeline: EmbeddingPipeline, asked: int | None) -> tuple[int, str]:
+def _limit(own: int, own_source: str, asked: int | None) -> tuple[int, str]:
     """The artifact's length limit in tokens and where it comes from."""
-    own = min(pipeline.max_tokens, pipeline.max_positions or _UNLIMITED_TOKENS)
     if asked is None:
-        return own, pipeline.max_tokens_source
+        return own, own_source
     if not 3 <= asked <= own:
         raise InvalidInput(
-            f"max_tokens is {asked}, expected 3 to {own}, the limit of the model "
-            f"({pipeline.max_tokens_source})"
+            f"max_tokens is {asked}, expected 3 to {own}, the limit of the model ({own_source})"
         )
     return asked, "export option"

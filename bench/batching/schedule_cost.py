@@ -1,30 +1,43 @@
 """What one decision of the batching core costs: 64 running sequences, n waiting.
 
-    python -m bench.batching.schedule_cost
+    python -m bench.batching.schedule_cost [--tenants 20]
 
-Each round ends one step of 64 sequences and lets the core fill the next one from
-the queue, which also delivers 64 results. Prints the median and the worst tenth of
-that call, and of the scheduling in it alone, in microseconds of CPU time.
+An encoder's round ends one step of 64 sequences and lets the core fill the next one from
+the queue, which also delivers 64 results. A decoder's round gives 64 streams a token
+each; now and then one ends and a prompt takes its place. Prints, in microseconds of CPU
+time, the median of the call and of the scheduling in it alone, the latter's worst tenth,
+and how the median grew since the line above, beside the growth of n log n.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import statistics
 import time
+from collections.abc import Callable
 
 from runtime_py.batching import (
     BatchingCore,
-    Decision,
+    DecoderStepScheduled,
     DeviceSpec,
     Event,
+    GenerationArrived,
+    LaneKind,
     LaneSpec,
+    QueuePolicy,
     RequestArrived,
     SchedulerConfig,
     StepCompleted,
+    StepOutcome,
     StepScheduled,
     TrafficClass,
 )
 from runtime_py.batching.scheduler import Scheduler
+
+Step = StepScheduled | DecoderStepScheduled
+RUNNING = 64
+SIZES = (64, 1_000, 10_000, 100_000)
 
 
 class _Timed(Scheduler):
@@ -32,58 +45,125 @@ class _Timed(Scheduler):
 
     last_us = 0.0
 
-    def schedule(self, now_ns: int) -> list[StepScheduled]:
+    def schedule(self, now_ns: int) -> list[Step]:
         started = time.thread_time_ns()
         scheduled = super().schedule(now_ns)
         self.last_us = (time.thread_time_ns() - started) / 1e3
         return scheduled
 
 
-def rounds(waiting: int, repeats: int = 300) -> tuple[list[float], list[float]]:
-    """Microseconds of each `handle` that ends a step and starts the next, and of the
-    `schedule` inside it."""
-    config = SchedulerConfig(max_batch_seqs=64, step_target_ms=1_000_000, warmup_steps=0)
-    core = BatchingCore([LaneSpec("bench/embed", 1 << 20, 64)], DeviceSpec(), config)
-    core.scheduler = timed = _Timed(core.lanes, core.device, config)
-    next_id = 0
+class Bench:
+    """A core with ``waiting`` requests in its queue, and 64 sequences on the device."""
 
-    def arrivals(count: int) -> list[Event]:
-        nonlocal next_id
-        events: list[Event] = []
-        for _ in range(count):
-            deadline_ns = 10**15 + next_id if next_id % 3 == 0 else -1
-            traffic = TrafficClass(next_id % 2)
-            length = 4 + next_id * 7 % 60
-            events.append(RequestArrived(next_id, "bench/embed", (length,), traffic, deadline_ns))
-            next_id += 1
-        return events
+    def __init__(self, lane: LaneSpec, waiting: int, make: Callable[[int], Event]) -> None:
+        policy = QueuePolicy(max_queue_size=10**6)
+        config = SchedulerConfig(
+            step_target_ms=1_000_000,
+            tpot_target_ms=1_000_000,
+            warmup_steps=0,
+            step_overhead_percent=0,
+            latency=policy,
+            throughput=policy,
+        )
+        self.core = BatchingCore([lane], DeviceSpec(), config)
+        self.core.scheduler = self.timed = _Timed(self.core.lanes, self.core.device)
+        self._make = make
+        self._next_id = 0
+        self._now_ns = 0
+        self.step = self._handle(self._arrivals(waiting + RUNNING))
 
-    def step_of(decisions: list[Decision]) -> StepScheduled:
-        return next(d for d in decisions if isinstance(d, StepScheduled))
+    def rounds(self, repeats: int) -> tuple[list[float], list[float]]:
+        """Microseconds of each call that ends a step and starts the next, and of the
+        scheduling inside it."""
+        calls, schedules = [], []
+        for _ in range(repeats):
+            self._now_ns += 10_000_000
+            step, token = self.step, 0
+            wanted = 0
+            if isinstance(step, DecoderStepScheduled):
+                wanted = sum([s.wanted for s in step.seqs])
+            waiting = self.core.lanes[0].queue.num_seqs
+            event = StepCompleted(
+                step.step_id, StepOutcome.OK, 9_000_000, (), tuple([token] * wanted)
+            )
+            started = time.thread_time_ns()
+            decisions = self.core.handle(event, self._now_ns)
+            calls.append((time.thread_time_ns() - started) / 1e3)
+            schedules.append(self.timed.last_us)
+            self.step = next(
+                d for d in decisions if isinstance(d, StepScheduled | DecoderStepScheduled)
+            )
+            left = waiting - self.core.lanes[0].queue.num_seqs
+            if left:
+                self.core.handle_all(self._arrivals(left), self._now_ns)
+        return calls, schedules
 
-    now_ns = 0
-    step = step_of(core.handle_all(arrivals(waiting + 64), now_ns))
-    calls, schedules = [], []
-    for _ in range(repeats):
-        now_ns += 10_000_000
-        started = time.thread_time_ns()
-        decisions = core.handle(StepCompleted(step.step_id, device_ns=9_000_000), now_ns)
-        calls.append((time.thread_time_ns() - started) / 1e3)
-        schedules.append(timed.last_us)
-        step = step_of(decisions)
-        core.handle_all(arrivals(64), now_ns)
-    return calls, schedules
+    def _handle(self, events: list[Event]) -> Step:
+        decisions = self.core.handle_all(events, self._now_ns)
+        return next(d for d in decisions if isinstance(d, StepScheduled | DecoderStepScheduled))
+
+    def _arrivals(self, count: int) -> list[Event]:
+        first, self._next_id = self._next_id, self._next_id + count
+        return [self._make(i) for i in range(first, self._next_id)]
+
+
+def encoder(waiting: int, tenants: int) -> Bench:
+    def make(i: int) -> Event:
+        deadline_ns = 10**15 + i if i % 3 == 0 else -1
+        return RequestArrived(
+            i,
+            "bench",
+            (4 + i * 7 % 60,),
+            TrafficClass(i % 2),
+            deadline_ns,
+            tenant=f"t{i % tenants}",
+        )
+
+    return Bench(LaneSpec("bench", 1 << 20, RUNNING), waiting, make)
+
+
+def decoder(waiting: int, tenants: int) -> Bench:
+    def make(i: int) -> Event:
+        return GenerationArrived(
+            i,
+            "bench",
+            tuple([i % 97] * (4 + i * 7 % 60)),
+            16 + i % 300,
+            (1,),
+            traffic=TrafficClass(i % 2),
+            tenant=f"t{i % tenants}",
+        )
+
+    lane = LaneSpec("bench", 4096, RUNNING, kind=LaneKind.DECODER, kv_blocks=4096)
+    return Bench(lane, waiting, make)
 
 
 def main() -> None:
-    print(f"{'waiting':>8} {'handle us':>10} {'schedule us':>12} {'p90':>6}")
-    for waiting in (64, 1000, 10_000):
-        calls, schedules = rounds(waiting)
-        p90 = statistics.quantiles(schedules, n=10)[-1]
-        print(
-            f"{waiting:>8} {statistics.median(calls):>10.0f} "
-            f"{statistics.median(schedules):>12.0f} {p90:>6.0f}"
-        )
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--tenants", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=300)
+    args = parser.parse_args()
+    print(
+        f"{'lane':>8} {'waiting':>8} {'handle us':>10} {'schedule us':>12} {'p90':>6} "
+        f"{'growth':>7} {'n log n':>8}"
+    )
+    for name, bench in (("encoder", encoder), ("decoder", decoder)):
+        before, size = 0.0, 0
+        for waiting in SIZES:
+            calls, schedules = bench(waiting, args.tenants).rounds(args.repeats)
+            median = statistics.median(schedules)
+            p90 = statistics.quantiles(schedules, n=10)[-1]
+            growth = limit = ""
+            if size:
+                growth = f"{median / before:.2f}"
+                limit = f"{waiting * math.log(waiting) / (size * math.log(size)):.1f}"
+            print(
+                f"{name:>8} {waiting:>8} {statistics.median(calls):>10.0f} {median:>12.0f} "
+                f"{p90:>6.0f} {growth:>7} {limit:>8}"
+            )
+            before, size = median, waiting
 
 
 if __name__ == "__main__":

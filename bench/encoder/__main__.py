@@ -95,7 +95,7 @@ def print_distance(tested: dict[str, Engine], operations: float, bare_gops: floa
 
 def bare_dot_gops(node: str) -> float:
     """Speed of the relaxed dot product without scales, from ``bench.kernels``."""
-    command = [sys.executable, "-m", "bench.kernels", "--node", node]
+    command = [sys.executable, "-m", "bench.kernels", "--node", node, "--only", "kernels"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=True)
     (line,) = (x for x in done.stdout.splitlines() if x.strip().startswith("bare_dot"))
     return float(line.split()[1])

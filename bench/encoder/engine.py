@@ -38,12 +38,16 @@ class Engine:
         process.wait(timeout=30)
 
     def run(self) -> None:
-        process = self._running()
-        process.stdin.write(json.dumps({"run": self.mode}) + "\n")
-        process.stdin.flush()
-        answer = self._read()
+        answer = self.ask(self.mode)
         self.wall_s.append(answer["wall_s"])
         self.cpu_s.append(answer["cpu_s"])
+
+    def ask(self, mode: str) -> dict[str, Any]:
+        """The answer to ``{"run": mode}``."""
+        process = self._running()
+        process.stdin.write(json.dumps({"run": mode}) + "\n")
+        process.stdin.flush()
+        return self._read()
 
     def _running(self) -> Any:
         assert self._process is not None, "use the engine as a context"

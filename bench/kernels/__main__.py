@@ -4,7 +4,8 @@ Times the micro-kernels on a 256 x 384 x 384 product against the bare dot-produc
 the same run, the kernels for few rows against a loop that reads as many bytes, whole
 linear ops (with the quantization of the activations), a step of an encoder of
 all-MiniLM-L6-v2's shape and steps of a decoder of SmolLM2-135M's, op kind by op kind.
-One thread; best of many.
+One thread; best of many. ``--only`` takes a part of it: a profile of the decoder alone
+needs a quiet machine for a few seconds, not for a minute.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.kernels.programs import (
     Scenario,
@@ -40,6 +42,7 @@ SCENARIOS = (
     Scenario(32, 1, 255, 4),
     Scenario(1, 256, 0, 3),
 )
+PARTS = ("kernels", "gemvs", "encoders", "decoders")
 FORMATS = (TensorFormat.I8B32, TensorFormat.I4B32, TensorFormat.F16, TensorFormat.F32)
 
 
@@ -105,45 +108,66 @@ def print_ops(name: str, program: Program, result: dict[str, object], rows: int)
         print(f"    {label:18} {ms:8.3f} ms {ms / sum(times):6.1%}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--node", default=default_node(), help="the JavaScript host")
-    parser.add_argument("--variant", choices=("relaxed", "simd"), default="relaxed")
-    args = parser.parse_args()
-    programs = {}
+def encoders() -> dict[str, tuple[Program, Sequence[int], int]]:
+    """One linear layer in each format, and a whole encoder: program, lengths, steps."""
+    programs: dict[str, tuple[Program, Sequence[int], int]] = {}
     for format in FORMATS:
         programs[f"linear {format.name}"] = (linear_program(SIZE, SIZE, format), (ROWS,), 200)
     for format in (TensorFormat.I8B32, TensorFormat.I4B32):
         programs[f"encoder {format.name}"] = (encoder_program(format), LENGTHS, 20)
-    decoder = {
+    return programs
+
+
+def decoders() -> dict[str, Program]:
+    return {
         f"decoder I4B32, {bits}-bit activations": decoder_program(TensorFormat.I4B32, bits)
         for bits in (8, 16)
     }
+
+
+def measure(
+    args: argparse.Namespace,
+    models: dict[str, tuple[Program, Sequence[int], int]],
+    generators: dict[str, Program],
+) -> dict[str, Any]:
+    """What ``bench.mjs`` prints."""
     variant = next(v for v in VARIANTS if v.name == args.variant)
     with tempfile.TemporaryDirectory() as scratch:
         (report,) = build(Path(scratch), variants=[variant], bench=True)
-        folders = []
-        for i, (program, lengths, steps) in enumerate(programs.values()):
-            folders.append(Path(scratch, str(i)))
-            write_model(program, folders[-1], lengths, steps)
-        folders.append(Path("--decoder"))
-        for i, program in enumerate(decoder.values()):
-            folders.append(Path(scratch, f"decoder{i}"))
-            write_model(program, folders[-1], scenarios=SCENARIOS)
+        plan: dict[str, Any] = {part: part in args.only for part in ("kernels", "gemvs")}
+        plan |= {"models": [], "decoders": []}
+        for i, (program, lengths, steps) in enumerate(models.values()):
+            plan["models"].append(str(Path(scratch, f"model{i}")))
+            write_model(program, Path(plan["models"][-1]), lengths, steps)
+        for i, program in enumerate(generators.values()):
+            plan["decoders"].append(str(Path(scratch, f"decoder{i}")))
+            write_model(program, Path(plan["decoders"][-1]), scenarios=SCENARIOS)
         script = Path(__file__).with_name("bench.mjs")
-        command = [args.node, str(script), str(report.path), *map(str, folders)]
+        command = [args.node, str(script), str(report.path), json.dumps(plan)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
-            sys.exit(f"{args.node} failed: {done.stderr.strip()}")
-    result = json.loads(done.stdout)
+            raise SystemExit(f"{args.node} failed: {done.stderr.strip()}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__)
+    parser.add_argument("--node", default=default_node(), help="the JavaScript host")
+    parser.add_argument("--variant", choices=("relaxed", "simd"), default="relaxed")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+    args = parser.parse_args()
+    models = encoders() if "encoders" in args.only else {}
+    generators = decoders() if "decoders" in args.only else {}
+    result = measure(args, models, generators)
     print(f"{args.variant} build in {args.node}")
-    print_kernels(result["kernels"])
-    print_gemvs(result["gemvs"])
-    for (name, (program, lengths, _)), times in zip(
-        programs.items(), result["models"], strict=True
-    ):
+    if result["kernels"] is not None:
+        print_kernels(result["kernels"])
+    if result["gemvs"] is not None:
+        print_gemvs(result["gemvs"])
+    for (name, (program, lengths, _)), times in zip(models.items(), result["models"], strict=True):
         print_ops(name, program, times, sum(lengths))
-    for (name, program), times in zip(decoder.items(), result["decoders"], strict=True):
+    for (name, program), times in zip(generators.items(), result["decoders"], strict=True):
         print_decoder(name, program, times)
 
 

@@ -1,9 +1,11 @@
 // Times one bench build of the wasm module and prints JSON. See __main__.py.
-//   node bench.mjs <module.wasm> [<model folder> ...]
+//   node bench.mjs <module.wasm> <plan>
+// The plan is JSON: {"kernels": bool, "gemvs": bool, "models": [folder], "decoders": [folder]}
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-const [modulePath, ...models] = process.argv.slice(2);
+const [modulePath, planText] = process.argv.slice(2);
+const plan = JSON.parse(planText);
 const compiled = new WebAssembly.Module(readFileSync(modulePath));
 
 /** Milliseconds of processor time: other processes on the machine do not count. */
@@ -27,7 +29,7 @@ function kernels() {
   const { wasm } = instantiate();
   wasm.v_bench_prepare();
   const best = KERNELS.map(() => Infinity);
-  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS; ) {
+  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS;) {
     for (let kernel = 0; kernel < KERNELS.length; kernel++) {
       const before = now();
       wasm.v_bench_kernel(kernel);
@@ -40,7 +42,12 @@ function kernels() {
 /** [format, rows, bits of the activations]; format 0 only reads. */
 const GEMVS = [
   [0, 1, 8],
-  ...[1, 2, 3].flatMap((format) => [[format, 1, 8], [format, 2, 8], [format, 4, 8], [format, 1, 16]]),
+  ...[1, 2, 3].flatMap((format) => [
+    [format, 1, 8],
+    [format, 2, 8],
+    [format, 4, 8],
+    [format, 1, 16],
+  ]),
 ];
 const GEMV_NAMES = ["read", "i4b32", "i8b32", "s8b32"];
 
@@ -49,7 +56,7 @@ function gemvs() {
   const { wasm } = instantiate();
   wasm.v_bench_gemv_prepare();
   const best = GEMVS.map(() => 0);
-  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS; ) {
+  for (const start = performance.now(); performance.now() - start < 1000 * SECONDS;) {
     GEMVS.forEach(([format, rows, bits], i) => {
       const before = now();
       const bytes = wasm.v_bench_gemv(format, rows, bits === 16 ? 1 : 0) >>> 0;
@@ -74,7 +81,17 @@ function load(folder, tokens, seqs) {
     return at;
   };
   const program = readFileSync(join(folder, "program.bin"));
-  check(wasm, wasm.v_create(put(program), program.length, tokens ?? info.tokens, seqs ?? info.lengths.length, 1, 1));
+  check(
+    wasm,
+    wasm.v_create(
+      put(program),
+      program.length,
+      tokens ?? info.tokens,
+      seqs ?? info.lengths.length,
+      1,
+      1,
+    ),
+  );
   if (info.kv_blocks) check(wasm, wasm.v_cache(info.kv_blocks, 0, seqs, 0));
   info.tensors.forEach((tensor, index) => {
     const parts = tensor.parts.map((name) => put(readFileSync(join(folder, name))));
@@ -120,9 +137,14 @@ function model(folder) {
 function decoder(folder) {
   const scenarios = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")).scenarios;
   const most = (of) => Math.max(...scenarios.map(of));
-  const host = load(folder, most((s) => s.seqs * s.tokens), most((s) => s.seqs));
+  const host = load(
+    folder,
+    most((s) => s.seqs * s.tokens),
+    most((s) => s.seqs),
+  );
   return scenarios.map(({ seqs, tokens, context, steps }) => {
-    const header = host.u32(0), blocks = Math.ceil((context + tokens) / 32);
+    const header = host.u32(0),
+      blocks = Math.ceil((context + tokens) / 32);
     header.set([seqs * tokens, seqs]);
     header.set([seqs, 0, 1], 5);
     for (let s = 0, block = 0; s < seqs; s++) {
@@ -142,7 +164,11 @@ function decoder(folder) {
   });
 }
 
-const decoders = [];
-if (models.includes("--decoder")) decoders.push(...models.splice(models.indexOf("--decoder")).slice(1));
-const result = { kernels: kernels(), gemvs: gemvs(), models: models.map(model), decoders: decoders.map(decoder) };
-console.log(JSON.stringify(result));
+console.log(
+  JSON.stringify({
+    kernels: plan.kernels ? kernels() : null,
+    gemvs: plan.gemvs ? gemvs() : null,
+    models: plan.models.map(model),
+    decoders: plan.decoders.map(decoder),
+  }),
+);

@@ -108,6 +108,38 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True)
+class LanguageNumerics:
+    """A language model next to its f32 graph, and the gate it passed.
+
+    Attributes:
+        tokens: of the text that was compared.
+        perplexity, perplexity_f32: of that text.
+        top1: share of tokens whose most likely successor is the same.
+        max_logit_diff: largest difference of two logits.
+        greedy_equal, greedy_tokens: of each greedy answer, how many tokens from the first
+            on the f32 graph would have chosen too, and how many there are.
+        exact_tensors, rounded_tensors: matrices that give back the f32 weights to the bit,
+            and those that do not.
+        worst_weight_error: of one matrix, RMS difference over RMS value.
+        min_top1, max_perplexity_rise: the gate; the rise is a share of the perplexity.
+    """
+
+    corpus: str
+    tokens: int
+    perplexity: float
+    perplexity_f32: float
+    top1: float
+    max_logit_diff: float
+    greedy_equal: tuple[int, ...]
+    greedy_tokens: tuple[int, ...]
+    exact_tensors: int
+    rounded_tensors: int
+    worst_weight_error: float
+    min_top1: float
+    max_perplexity_rise: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes a backend needs: for the weights, per token and per sequence of a step."""
 
@@ -120,8 +152,8 @@ class Memory:
 class CostProfile:
     """Nanoseconds of a step as measured at export: a dot product of named features.
 
-    Features: ``constant`` (1), ``num_seqs``, ``num_tokens``, ``sum_len_sq``. Empty when
-    the export had no backend to measure.
+    Features: ``constant`` (1), ``num_seqs``, ``num_tokens``, ``sum_len_sq``, and of a
+    decoder ``kv_tokens``. Empty when the export had no backend to measure.
     """
 
     host: str
@@ -146,7 +178,7 @@ class Manifest:
     limits: Limits
     embedding: EmbeddingInfo | None
     quantization: Quantization
-    numerics: Numerics | None
+    numerics: Numerics | LanguageNumerics | None
     memory: Memory
     cost_profile: CostProfile | None
     files: Mapping[str, FileEntry]
@@ -270,7 +302,24 @@ def _quantization(r: Record) -> Quantization:
     )
 
 
-def _numerics(r: Record) -> Numerics:
+def _numerics(r: Record) -> Numerics | LanguageNumerics:
+    if "perplexity" in r:
+        most = 1 << 31
+        return LanguageNumerics(
+            r.text("corpus"),
+            r.integer("tokens", 1, most),
+            r.number("perplexity"),
+            r.number("perplexity_f32"),
+            r.number("top1"),
+            r.number("max_logit_diff"),
+            r.integers("greedy_equal", 0, most, 64),
+            r.integers("greedy_tokens", 0, most, 64),
+            r.integer("exact_tensors", 0, most),
+            r.integer("rounded_tensors", 0, most),
+            r.number("worst_weight_error"),
+            r.number("min_top1"),
+            r.number("max_perplexity_rise"),
+        )
     return Numerics(
         r.text("corpus"),
         r.integer("texts", 1, 1 << 31),

@@ -31,6 +31,8 @@ def part_specs(tensor: Tensor) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     rows, blocks = shape[0], -(-shape[1] // BLOCK)
     if tensor.format is TensorFormat.I8R:
         return ((name, "I8", shape), (f"{name}.scale", "F32", (rows,)))
+    if tensor.format is TensorFormat.S8B32:
+        return ((name, "I8", (rows, blocks * BLOCK)), (f"{name}.scale", "F16", (rows, blocks)))
     code_bytes = BLOCK if tensor.format is TensorFormat.I8B32 else BLOCK // 2
     return (
         (name, "U8", (rows, blocks * code_bytes)),

@@ -6,7 +6,7 @@ JavaScript engine drive the same logic.
 """
 
 from runtime_py.batching.config import QueuePolicy, SchedulerConfig, TimeoutAction
-from runtime_py.batching.core import BatchingCore, CoreStats
+from runtime_py.batching.core import BatchingCore
 from runtime_py.batching.events import (
     Decision,
     DecoderStepScheduled,
@@ -24,6 +24,7 @@ from runtime_py.batching.events import (
     Tick,
     TokenEmitted,
 )
+from runtime_py.batching.stats import CoreStats
 from runtime_py.batching.trace import TraceRecorder, replay
 from runtime_py.batching.types import (
     BoundBy,
@@ -37,6 +38,8 @@ from runtime_py.batching.types import (
     StepOutcome,
     StepShape,
     TrafficClass,
+    Turn,
+    Why,
 )
 
 __all__ = [
@@ -72,5 +75,7 @@ __all__ = [
     "TokenEmitted",
     "TraceRecorder",
     "TrafficClass",
+    "Turn",
+    "Why",
     "replay",
 ]

@@ -8,7 +8,7 @@ from runtime_py.batching.config import SchedulerConfig
 from runtime_py.batching.cost_model import CostModel
 from runtime_py.batching.queue import ClassQueue
 from runtime_py.batching.request import Request
-from runtime_py.batching.types import FinishReason, LaneSpec, StepShape
+from runtime_py.batching.types import NS_PER_MS, FinishReason, LaneSpec, StepShape
 
 
 class Rejection(NamedTuple):
@@ -64,6 +64,12 @@ class Admission:
         if not queue.has_room(count):
             wait = _time_to_make_room(queue, count, cost, threads)
             return Rejection(FinishReason.OVERLOADED, -1, wait)
+        most_ns = queue.policy.max_queue_ms * NS_PER_MS
+        if most_ns and cost.warm and queue.num_seqs:
+            ahead = StepShape(queue.num_seqs, queue.num_tokens, queue.sum_len_sq, 0, threads)
+            wait = cost.predict(ahead) - most_ns
+            if wait > 0:
+                return Rejection(FinishReason.OVERLOADED, -1, wait)
         return None
 
     def out_of_memory(self, shape: StepShape) -> None:

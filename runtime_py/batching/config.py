@@ -30,14 +30,18 @@ class QueuePolicy:
         timeout_ms: longest wait for the first step; 0 = unlimited. This is not a
             deadline: it says nothing about when the result arrives.
         timeout_action: what then happens.
+        max_queue_ms: most work, in predicted time, that may wait; 0 = unlimited. Beyond
+            it a request is `Overloaded`, so that a crowd leaves no long queue behind.
     """
 
     max_queue_size: int = 16_384
     timeout_ms: int = 0
     timeout_action: TimeoutAction = TimeoutAction.REJECT
+    max_queue_ms: int = 0
 
     def __post_init__(self) -> None:
         _check_int("max_queue_size", self.max_queue_size, 1)
+        _check_int("max_queue_ms", self.max_queue_ms, 0)
         _check_int("timeout_ms", self.timeout_ms, 0)
         object.__setattr__(self, "timeout_action", TimeoutAction(self.timeout_action))
 
@@ -48,13 +52,25 @@ class SchedulerConfig:
 
     Attributes:
         latency_target_ms: a latency request without a deadline is due this long after
-            its arrival plus the time it needs alone. Orders requests; sheds nothing.
+            its arrival plus the time it needs alone, unless it names a target of its own.
+            Orders requests and shapes steps; sheds nothing.
+        ttft_target_ms: the same for the first token of a generation.
         step_target_ms: how long one step may take by prediction (one sequence always
             runs, however long). The time for which a newcomer may find the device busy.
+        step_overhead_percent: while latency requests wait or are expected, a step takes no
+            longer than a quarter of the latency target, or as long as makes its fixed cost
+            this part of it, whichever is more; 0 = always up to ``step_target_ms``.
         max_batch_tokens: most tokens in a step; 0 = whatever the backend holds.
         max_batch_seqs: most sequences in a step; 0 = whatever the backend holds.
         fill_percent: by how much bulk sequences may lengthen a step that carries
             latency sequences.
+        deadline_margin_percent: the time kept free before a deadline, in percent of the
+            cost model's measured error: who runs on the brink is late half the time.
+        tenant_lead_ms: within a class, device time by which a tenant may be ahead of the
+            least served one that waits, before it has to let others go first.
+        energy_saving: start a step only when it is full, when a request's slack ends, or
+            when nobody else is expected before that. Fewer and larger steps for the same
+            work; every request waits for most of its target.
         latency: queue limits of the latency class.
         throughput: queue limits of the throughput class.
         throughput_max_wait_ms: while bulk work waits, some of it runs at least this
@@ -66,7 +82,8 @@ class SchedulerConfig:
         cost_memory_steps: steps after which an old sample weighs about a third.
         arrival_window_ms: window of the arrival-rate estimate.
         tpot_target_ms: decoders: how long a step may take by prediction, and so the time
-            between two tokens of a stream while others join.
+            between two tokens of a stream while others join. The tightest target among the
+            running streams counts.
         prefill_share_percent: decoders: the part of that time which prompts get even if
             the running streams alone take all of it.
         max_partial_prefills: decoders: most prompts that are prefilled in chunks side by
@@ -79,10 +96,15 @@ class SchedulerConfig:
     """
 
     latency_target_ms: int = 50
+    ttft_target_ms: int = 200
     step_target_ms: int = 50
+    step_overhead_percent: int = 2
     max_batch_tokens: int = 0
     max_batch_seqs: int = 0
     fill_percent: int = 25
+    deadline_margin_percent: int = 200
+    tenant_lead_ms: int = 100
+    energy_saving: bool = False
     latency: QueuePolicy = field(default_factory=QueuePolicy)
     throughput: QueuePolicy = field(default_factory=QueuePolicy)
     throughput_max_wait_ms: int = 500
@@ -104,11 +126,12 @@ class SchedulerConfig:
         for name in ("latency", "throughput"):
             if not isinstance(getattr(self, name), QueuePolicy):
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}, expected a QueuePolicy")
-        for name in ("throughput_share_percent", "prefill_share_percent"):
+        for name in ("throughput_share_percent", "prefill_share_percent", "step_overhead_percent"):
             if getattr(self, name) > 100:
                 raise InvalidInput(f"{name} is {getattr(self, name)}, expected at most 100")
-        if not isinstance(self.prefix_caching, bool):
-            raise InvalidInput(f"prefix_caching is {self.prefix_caching!r}, expected a bool")
+        for name in ("prefix_caching", "energy_saving"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}, expected a bool")
 
     def to_plain(self) -> dict[str, Any]:
         """Integers, strings and flags only: the header of a trace."""
@@ -129,10 +152,14 @@ class SchedulerConfig:
 
 _LOWEST = {
     "latency_target_ms": 0,
+    "ttft_target_ms": 0,
     "step_target_ms": 1,
+    "step_overhead_percent": 0,
     "max_batch_tokens": 0,
     "max_batch_seqs": 0,
     "fill_percent": 0,
+    "deadline_margin_percent": 0,
+    "tenant_lead_ms": 0,
     "throughput_max_wait_ms": 0,
     "throughput_max_skips": 0,
     "throughput_share_percent": 1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from runtime_py.batching.config import SchedulerConfig, TimeoutAction
@@ -25,6 +24,7 @@ from runtime_py.batching.generation import Generation
 from runtime_py.batching.lane import EncoderLane, Lane
 from runtime_py.batching.request import Request
 from runtime_py.batching.scheduler import RunningDecoderStep, RunningStep, Scheduler
+from runtime_py.batching.stats import CoreStats
 from runtime_py.batching.types import (
     MAX_NS,
     NS_PER_MS,
@@ -48,25 +48,6 @@ class Recorder(Protocol):
     def record(
         self, events: Sequence[Event], now_ns: int, decisions: Sequence[Decision]
     ) -> None: ...
-
-
-@dataclass(slots=True)
-class CoreStats:
-    """Counters since the start; `BatchingCore.stats`.
-
-    Attributes:
-        finished: requests by how they ended.
-        steps, seqs, tokens: what was scheduled.
-        batch_sizes: steps by their number of sequences.
-        late_completions: steps that ended after nobody waited for them any more.
-    """
-
-    finished: dict[FinishReason, int] = field(default_factory=dict)
-    steps: int = 0
-    seqs: int = 0
-    tokens: int = 0
-    batch_sizes: dict[int, int] = field(default_factory=dict)
-    late_completions: int = 0
 
 
 class BatchingCore:
@@ -94,7 +75,7 @@ class BatchingCore:
         self._by_name = {lane.spec.name: i for i, lane in enumerate(self.lanes)}
         if not lanes or len(self._by_name) != len(lanes):
             raise InvalidInput("a core needs one or more lanes with different names")
-        self.scheduler = Scheduler(self.lanes, self.device, self.config)
+        self.scheduler = Scheduler(self.lanes, self.device)
         self.stats = CoreStats()
         self._decoder = DecoderResults(self._finish)
         self._requests: dict[int, Request] = {}
@@ -151,8 +132,9 @@ class BatchingCore:
         for lane in self.lanes:
             while (request := lane.queue.pop_alarm(now_ns)) is not None:
                 self._look_at(request, lane, now_ns)
+            self._shed_heads(lane, now_ns)
         for step in self.scheduler.schedule(now_ns):
-            self._count(step.shape.num_seqs, step.shape.num_tokens)
+            self.stats.started(step.shape.num_seqs, step.shape.num_tokens)
             out.append(step)
         out.append(Idle(self._next_alarm()))
         if self._recorder is not None:
@@ -181,9 +163,11 @@ class BatchingCore:
             now_ns,
             event.deadline_ns,
             self._next_seq,
+            event.tenant,
         )
         request.lane = index
-        self._enqueue(request, lane, lane.admission.longest, now_ns)
+        target_ns = _target(event.latency_target_ns, lane.config.latency_target_ms)
+        self._enqueue(request, lane, lane.admission.longest, target_ns, now_ns)
 
     def _generation_arrived(self, event: GenerationArrived, now_ns: int) -> None:
         index = self._lane_for(event, LaneKind.DECODER)
@@ -197,16 +181,20 @@ class BatchingCore:
         # The last token of a sequence is never computed, but must have a position
         longest = lane.max_context - 1
         max_tokens = max(min(event.max_tokens, lane.max_context - len(event.tokens)), 1)
-        request = Generation(event, now_ns, self._next_seq, max_tokens)
+        tpot_ns = max(_target(event.tpot_target_ns, lane.config.tpot_target_ms), 1)
+        request = Generation(event, now_ns, self._next_seq, max_tokens, tpot_ns)
         request.lane = index
         if event.samples > lane.admission.max_seqs:
             self._next_seq += 1
             self._requests[request.request_id] = request
             self._finish(request, FinishReason.NEVER_FITS, value=lane.admission.max_seqs)
             return
-        self._enqueue(request, lane, longest, now_ns)
+        target_ns = _target(event.ttft_target_ns, lane.config.ttft_target_ms)
+        self._enqueue(request, lane, longest, target_ns, now_ns)
 
-    def _enqueue(self, request: Request, lane: Lane, longest: int, now_ns: int) -> None:
+    def _enqueue(
+        self, request: Request, lane: Lane, longest: int, target_ns: int, now_ns: int
+    ) -> None:
         """Let a newcomer wait for its first step, or turn it away."""
         self._next_seq += 1
         self._requests[request.request_id] = request
@@ -219,15 +207,16 @@ class BatchingCore:
         if rejection is not None:
             self._finish(request, rejection.reason, rejection.item, value=rejection.value)
             return
-        lane.arrivals.add(len(request.num_tokens), now_ns)
+        lane.arrived(request, target_ns, now_ns)
         if not lane.has_work:
             # A lane that was idle has no claim on the time that others used meanwhile.
             busy = [other.share_ns for other in self.lanes if other.has_work]
             lane.share_ns = max(lane.share_ns, min(busy, default=0))
-        target_ns = self.config.latency_target_ms * NS_PER_MS
-        request.due_ns = now_ns + target_ns + lane.alone_ns(request, threads)
+        alone_ns = lane.alone_ns(request, threads)
+        request.due_ns = request.rank_ns = min(now_ns + target_ns + alone_ns, MAX_NS)
         if request.deadline_ns >= 0:
             request.due_ns = min(request.deadline_ns, MAX_NS)
+            request.rank_ns = min(request.deadline_ns + alone_ns, MAX_NS)
         lane.queue.push(request, now_ns)
         self._arm(request, lane, now_ns)
 
@@ -237,7 +226,7 @@ class BatchingCore:
         if request.deadline_ns >= 0:
             latest_ns = request.deadline_ns
             if request.num_waiting and lane.cost.warm:
-                latest_ns -= lane.alone_ns(request, self.device.threads)
+                latest_ns -= self._needed_ns(request, lane)
             latest_ns = max(latest_ns, now_ns + 1)
             at_ns = latest_ns if at_ns < 0 else min(at_ns, latest_ns)
         if at_ns >= 0:
@@ -249,16 +238,9 @@ class BatchingCore:
         A newcomer that finds the device free runs whatever is predicted, so a cost model
         that has become too pessimistic always gets the sample that corrects it.
         """
-        deadline_ns = request.deadline_ns
         waited_ns = now_ns - request.arrival_ns
-        hopeless = (
-            deadline_ns >= 0
-            and request.num_waiting > 0
-            and lane.cost.warm
-            and now_ns + lane.alone_ns(request, self.device.threads) > deadline_ns
-        )
-        if hopeless or 0 <= deadline_ns <= now_ns:
-            self._finish(request, FinishReason.DEADLINE, value=waited_ns)
+        if self._is_hopeless(request, lane, now_ns) or 0 <= request.deadline_ns <= now_ns:
+            self._shed(request, lane, now_ns)
             return
         if 0 <= lane.queue.timeout_ns(request) <= now_ns:
             policy = lane.queue.of(request.traffic).policy
@@ -271,24 +253,49 @@ class BatchingCore:
             lane.queue.demote(request, now_ns)
         self._arm(request, lane, now_ns)
 
+    def _needed_ns(self, request: Request, lane: Lane) -> int:
+        """The time that the waiting items need alone, with the margin for a deadline."""
+        return lane.with_margin(lane.alone_ns(request, self.device.threads))
+
+    def _is_hopeless(self, request: Request, lane: Lane, now_ns: int) -> bool:
+        return (
+            request.deadline_ns >= 0
+            and request.num_waiting > 0
+            and lane.cost.warm
+            and now_ns + self._needed_ns(request, lane) > request.deadline_ns
+        )
+
+    def _shed(self, request: Request, lane: Lane, now_ns: int) -> None:
+        needed_ns = self._needed_ns(request, lane) if request.num_waiting else 0
+        waited_ns = now_ns - request.arrival_ns
+        self._finish(request, FinishReason.DEADLINE, value=waited_ns, needed_ns=needed_ns)
+
+    def _shed_heads(self, lane: Lane, now_ns: int) -> None:
+        """Shed what would be next and cannot be in time: its alarm was set with an older
+        model, before the device slowed down. A newcomer is spared, see `_look_at`."""
+        while (head := lane.queue.latency.head()) is not None:
+            if head.arrival_ns == now_ns or not self._is_hopeless(head, lane, now_ns):
+                return
+            self._shed(head, lane, now_ns)
+
     def _next_alarm(self) -> int:
-        wake_ns = -1
+        wake_ns = self.scheduler.wake_ns
         for lane in self.lanes:
             at_ns = lane.queue.next_alarm()
-            if at_ns >= 0 and (wake_ns < 0 or at_ns < wake_ns):
+            if 0 <= at_ns < wake_ns:
                 wake_ns = at_ns
-        return wake_ns
+        return wake_ns if wake_ns < MAX_NS else -1
 
     # --- completions
 
     def _completed(self, event: StepCompleted, now_ns: int) -> None:
-        step = self.scheduler.finish(event.step_id)
+        step = self.scheduler.finish(event.step_id, event.device_ns)
         if step is None:
             self.stats.late_completions += 1
             return
         lane = step.lane
-        lane.share_ns += event.device_ns // lane.spec.weight
         if event.outcome is StepOutcome.OK:
+            self.stats.ended(step.predicted_ns, event.device_ns)
             lane.cost.learn(step.shape, event.device_ns)
             lane.admission.step_succeeded()
         elif event.outcome is StepOutcome.OUT_OF_MEMORY:
@@ -372,6 +379,7 @@ class BatchingCore:
         item: int = -1,
         step_id: int = -1,
         value: int = 0,
+        needed_ns: int = 0,
     ) -> None:
         request.alive = False
         del self._requests[request.request_id]
@@ -382,15 +390,17 @@ class BatchingCore:
                 lane.residents.end(sample)
         finished = self.stats.finished
         finished[reason] = finished.get(reason, 0) + 1
-        self._out.append(RequestFinished(request.request_id, reason, item, step_id, value))
-
-    def _count(self, num_seqs: int, num_tokens: int) -> None:
-        stats = self.stats
-        stats.steps += 1
-        stats.seqs += num_seqs
-        stats.tokens += num_tokens
-        stats.batch_sizes[num_seqs] = stats.batch_sizes.get(num_seqs, 0) + 1
+        self._out.append(
+            RequestFinished(request.request_id, reason, item, step_id, value, needed_ns)
+        )
 
 
 def _lane(spec: LaneSpec, config: SchedulerConfig) -> Lane:
-    return (DecoderLane if spec.kind is LaneKind.DECODER else EncoderLane)(spec, config)
+    if spec.weight < 1:
+        raise InvalidInput(f"the lane {spec.name!r} has weight {spec.weight}, expected at least 1")
+    kind = DecoderLane if spec.kind is LaneKind.DECODER else EncoderLane
+    return kind(spec, spec.config or config)
+
+
+def _target(target_ns: int, default_ms: int) -> int:
+    return min(target_ns, MAX_NS) if target_ns >= 0 else default_ms * NS_PER_MS

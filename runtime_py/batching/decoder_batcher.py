@@ -31,6 +31,8 @@ class DecoderBatch(NamedTuple):
     Attributes:
         copies: (source, target) blocks.
         is_retry: it holds one sequence of a failed step.
+        overdue, blocked, binding, limit: as in `Why`.
+        spare_ns: what the most urgent member can wait from now on, or `MAX_NS`.
     """
 
     members: list[tuple[Sample, int]]
@@ -38,12 +40,28 @@ class DecoderBatch(NamedTuple):
     shape: StepShape
     bound: BoundBy
     is_retry: bool
+    overdue: int
+    blocked: int
+    binding: int
+    limit: int
+    spare_ns: int
 
 
 class _Fill:
-    """A step while it grows."""
+    """A step while it grows.
 
-    def __init__(self, line: CostLine) -> None:
+    Attributes:
+        target_ns: what it may take by prediction: the tightest TPOT target of a stream in
+            it, which is that of request ``binding``.
+    """
+
+    def __init__(self, line: CostLine, target_ns: int, now_ns: int) -> None:
+        self.target_ns = target_ns
+        self.now_ns = now_ns
+        self.spare_ns = MAX_NS
+        self.blocked = -1
+        self.binding = -1
+        self.limit = 0
         self.members: list[tuple[Sample, int]] = []
         self.copies: list[tuple[int, int]] = []
         self.num_tokens = 0
@@ -59,6 +77,14 @@ class _Fill:
         line = self._line
         ns = line.fixed + line.seq * len(self.members) + line.token * self.num_tokens
         return ns + line.pair * self.pairs + line.kv * self.kv_tokens
+
+    def stop(self, bound: BoundBy, blocked: int, limit: int) -> None:
+        """Something kept ``blocked`` out; the last obstacle is the one that is told."""
+        self.bound, self.blocked, self.limit = bound, blocked, limit
+
+    def out_of_time(self, sample: Sample) -> None:
+        """A prompt does not get all of its tokens."""
+        self.stop(BoundBy.TPOT, sample.request.request_id, self.target_ns)
 
     def add(self, sample: Sample, num_tokens: int) -> None:
         context = sample.kv.computed + num_tokens
@@ -88,8 +114,8 @@ class DecoderBatcher:
         self._residents = residents
         self._kv = residents.kv
         self._entrance = Entrance(config, admission, residents, queue)
-        self._target_ns = float(config.tpot_target_ms * NS_PER_MS)
-        self._floor_ns = self._target_ns * config.prefill_share_percent / 100
+        self._target_ns = config.tpot_target_ms * NS_PER_MS
+        self._prefill_share = config.prefill_share_percent / 100
         self._max_partial = config.max_partial_prefills
         self._max_preemptions = config.max_preemptions
         self._retried_last = False
@@ -107,11 +133,15 @@ class DecoderBatcher:
             threads: that count.
             now_ns: the present.
         """
-        fill = _Fill(line)
+        fill = _Fill(line, self._target_ns, now_ns)
+        entrance = self._entrance
+        entrance.bulk_entered, entrance.token_ns = False, line.token
+        overdue = entrance.overdue(now_ns)
         retry = self._retry(fill)
         if not retry:
-            if self._entrance.make_room():
-                fill.preempted, fill.bound = True, BoundBy.MEMORY
+            if entrance.make_room():
+                fill.preempted = True
+                fill.stop(BoundBy.MEMORY, entrance.blocked, self._kv.free_blocks)
             decodes: list[Sample] = []
             prompts: list[Sample] = []
             for sample in self._residents.running:
@@ -124,13 +154,28 @@ class DecoderBatcher:
                     prompts.append(sample)
             if decodes:
                 self._decode(fill, decodes)
-            if prompts or self._entrance.waiting:
+            if prompts or entrance.waiting:
                 self._prefill(fill, [s for s in prompts if s.resident], now_ns)
             if not fill.members:
                 retry = self._force(fill)
-        shape = StepShape(len(fill.members), fill.num_tokens, fill.pairs, fill.kv_tokens, threads)
-        bound = BoundBy.RETRY if retry else fill.bound
-        return DecoderBatch(fill.members, fill.copies, shape, bound, retry)
+        if retry:
+            culprit = fill.members[0][0].request.request_id
+            fill.stop(BoundBy.RETRY, -1, 1)
+            fill.binding = culprit
+        elif fill.bound is not BoundBy.TPOT:
+            fill.binding = -1
+        return DecoderBatch(
+            fill.members,
+            fill.copies,
+            StepShape(len(fill.members), fill.num_tokens, fill.pairs, fill.kv_tokens, threads),
+            fill.bound,
+            retry,
+            1 if overdue and entrance.bulk_entered else 0,
+            fill.blocked,
+            fill.binding,
+            fill.limit,
+            fill.spare_ns,
+        )
 
     # --- failed steps
 
@@ -162,8 +207,16 @@ class DecoderBatcher:
         """A token for every stream."""
         if len(decodes) > self._admission.max_tokens:
             decodes.sort(key=lambda s: (s.last_step, s.key))
-            del decodes[self._admission.max_tokens :]
-            fill.bound = BoundBy.TOKENS
+            most = self._admission.max_tokens
+            fill.stop(BoundBy.TOKENS, decodes[most].request.request_id, most)
+            del decodes[most:]
+        target_ns = MAX_NS
+        for sample in decodes:
+            request = sample.request
+            if request.tpot_target_ns < target_ns:
+                target_ns = request.tpot_target_ns
+                fill.binding = request.request_id
+        fill.target_ns = fill.spare_ns = target_ns
         kv = self._kv
         if kv.free_blocks < len(decodes):
             self._decode_in_need(fill, len(decodes))
@@ -217,7 +270,7 @@ class DecoderBatcher:
         stands still for this step and keeps its blocks.
         """
         while not self._place(fill, sample, count):
-            fill.bound = BoundBy.MEMORY
+            fill.stop(BoundBy.MEMORY, sample.request.request_id, self._kv.free_blocks)
             victim = worth[-1]
             if victim is sample or (fill.members and victim.preemptions >= self._max_preemptions):
                 return
@@ -255,13 +308,15 @@ class DecoderBatcher:
         share = budget // (partial + 1)
         unclaimed = budget - sum([min(s.left, share) for s in prompts])
         prompts = list(prompts)
-        busy = len(fill.members) > 0 and fill.ns > self._target_ns
+        busy = len(fill.members) > 0 and fill.ns > fill.target_ns
         while unclaimed > 0:
             before = len(self._residents.running)
             longest = unclaimed if partial >= self._max_partial else MAX_NS
             bound = self._entrance.admit(longest, busy, now_ns)
             if bound is not BoundBy.ALL:
-                fill.bound = bound
+                fill.stop(bound, self._entrance.blocked, self._entrance.limit)
+                if bound is BoundBy.TPOT:
+                    fill.limit = fill.target_ns
                 break
             new = self._residents.running[before:]
             if not new:
@@ -272,7 +327,7 @@ class DecoderBatcher:
             unclaimed -= left
         self._entrance.note(now_ns)
         if fill.bound is BoundBy.ALL and self._entrance.waiting:
-            fill.bound = BoundBy.TIME
+            fill.stop(BoundBy.TPOT, self._entrance.first_id(), fill.target_ns)
         return prompts
 
     def _share(self, fill: _Fill, prompts: list[Sample], budget: int) -> int:
@@ -280,20 +335,23 @@ class DecoderBatcher:
         prompts.sort(key=lambda s: (s.left, s.key))
         for i, sample in enumerate(prompts):
             if budget < 1:
-                fill.bound = BoundBy.TIME
+                fill.out_of_time(sample)
                 break
             goal = sample.left if sample.request.forked else sample.left - 1
             count = min(goal, max(budget // (len(prompts) - i), 1))
             budget -= self._prefill_one(fill, sample, count)
             if count < goal and fill.bound is BoundBy.ALL:
-                fill.bound = BoundBy.TIME
+                fill.out_of_time(sample)
         return budget
 
     def _prefill_one(self, fill: _Fill, sample: Sample, count: int) -> int:
         """Place a chunk, as much of it as memory holds; returns its tokens."""
+        request = sample.request
         if self._place(fill, sample, count):
+            if count == sample.left and request.traffic is TrafficClass.LATENCY:
+                fill.spare_ns = min(fill.spare_ns, request.due_ns - fill.now_ns)
             return count
-        fill.bound = BoundBy.MEMORY
+        fill.stop(BoundBy.MEMORY, request.request_id, self._kv.free_blocks)
         seq, size = sample.kv, self._kv.block_size
         room = (len(seq.blocks) + self._kv.free_blocks) * size - seq.computed
         if 0 < room < count and self._place(fill, sample, room):
@@ -309,11 +367,12 @@ class DecoderBatcher:
         """
         most = self._admission.max_tokens - len(fill.members)
         if fill.members:
-            growth = min(self._target_ns / max(self.proven_ns, 1), _GROWTH)
+            growth = min(fill.target_ns / max(self.proven_ns, 1), _GROWTH)
             proven = max(int(self.proven_tokens * max(growth, 1.0)), _FIRST_TOKENS)
             most = min(most, max(proven - len(fill.members), 1))
         context = max([s.kv.computed for s in prompts], default=0)
-        left_ns = max(self._target_ns - fill.ns, self._floor_ns)
+        floor_ns = fill.target_ns * self._prefill_share
+        left_ns = max(fill.target_ns - fill.ns, floor_ns)
         line = fill._line
         low, high = 1, most
         while low < high:

@@ -10,6 +10,7 @@ from runtime_py.batching.residents import Residents
 from runtime_py.batching.types import MAX_NS, NS_PER_MS, BoundBy, TrafficClass
 
 _PATIENCE = 4  # bulk work this many times overdue is overtaken by nobody
+_MOST_CHARGE_NS = 10.0**12  # keeps accounts exact whatever a profile claims
 _HEADROOM = 2  # blocks that a preempted sequence must find free beyond its own; doubles
 
 
@@ -20,6 +21,11 @@ class Entrance:
     The order: preempted samples of the latency class, its queue, then the same of the
     throughput class, which goes first when it is overdue. Nobody is skipped within a
     class, so nothing starves behind smaller requests.
+
+    Attributes:
+        blocked, limit: whom the last obstacle kept out, and the limit it met.
+        bulk_entered: bulk work was let into the present step.
+        token_ns: what a tenant is charged for a token of its prompt.
     """
 
     def __init__(
@@ -36,12 +42,23 @@ class Entrance:
         self._max_wait_ns = config.throughput_max_wait_ms * NS_PER_MS
         self._max_skips = config.throughput_max_skips
         self._max_preemptions = config.max_preemptions
-        self._bulk_entered = False
+        self.token_ns = 0.0
+        self.blocked = -1
+        self.limit = 0
+        self.bulk_entered = False
 
     @property
     def waiting(self) -> bool:
         """Somebody wants to begin."""
         return bool(self._residents.preempted) or self._queue.num_seqs > 0
+
+    def first_id(self) -> int:
+        """The request that is first in line, or -1."""
+        for traffic in _LATENCY_FIRST:
+            comer = self._next(traffic)
+            if comer is not None:
+                return _request(comer).request_id
+        return -1
 
     def overdue(self, now_ns: int, times: int = 1) -> bool:
         """Bulk work has waited for its turn ``times`` as long as it may."""
@@ -69,11 +86,12 @@ class Entrance:
                 continue
             bulk = traffic is TrafficClass.THROUGHPUT
             if bulk and busy and not overdue:
-                return BoundBy.TIME
+                self.blocked = _request(comer).request_id
+                return BoundBy.TPOT
             bound = self._obstacle(comer, longest)
             if bound is BoundBy.ALL:
                 self._enter(comer)
-                self._bulk_entered = self._bulk_entered or bulk
+                self.bulk_entered = self.bulk_entered or bulk
                 return bound
             if not (bulk and overdue) or self.overdue(now_ns, _PATIENCE):
                 return bound
@@ -113,12 +131,11 @@ class Entrance:
     def note(self, now_ns: int) -> None:
         """A step was filled: count for the bulk class whether it had its turn."""
         bulk = self._queue.throughput
-        if self._bulk_entered:
+        if self.bulk_entered:
             bulk.skips = 0
             bulk.served_ns = now_ns
         elif self._next(TrafficClass.THROUGHPUT) is not None:
             bulk.skips += 1
-        self._bulk_entered = False
 
     def _next(self, traffic: TrafficClass) -> Sample | Generation | None:
         for sample in self._residents.preempted:
@@ -130,13 +147,16 @@ class Entrance:
 
     def _obstacle(self, comer: Sample | Generation, longest: int) -> BoundBy:
         residents, kv = self._residents, self._kv
-        if residents.seats + _seats(comer) > self._admission.max_seqs:
+        self.blocked = _request(comer).request_id
+        self.limit = self._admission.max_seqs
+        if residents.seats + _seats(comer) > self.limit:
             return BoundBy.SEQS
-        if residents.running and self._blocks(comer) > kv.free_blocks:
+        self.limit = kv.free_blocks
+        if residents.running and self._blocks(comer) > self.limit:
             return BoundBy.MEMORY
         tokens, salt = _tokens(comer)
         if len(tokens) > longest and len(tokens) - kv.cost(tokens, 1, salt)[0] > longest:
-            return BoundBy.TIME
+            return BoundBy.TPOT
         return BoundBy.ALL
 
     def _blocks(self, comer: Sample | Generation) -> int:
@@ -162,12 +182,17 @@ class Entrance:
             return
         queue = self._queue.of(comer.traffic)
         while comer.num_waiting:
-            queue.take(comer)
+            n = comer.num_tokens[comer.next_item()]
+            queue.take(comer, int(min(n * self.token_ns, _MOST_CHARGE_NS)))
         self._residents.admit(comer)
 
 
 _LATENCY_FIRST = (TrafficClass.LATENCY, TrafficClass.THROUGHPUT)
 _BULK_FIRST = (TrafficClass.THROUGHPUT, TrafficClass.LATENCY)
+
+
+def _request(comer: Sample | Generation) -> Generation:
+    return comer.request if isinstance(comer, Sample) else comer
 
 
 def _seats(comer: Sample | Generation) -> int:

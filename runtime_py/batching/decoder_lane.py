@@ -39,7 +39,7 @@ class DecoderLane(Lane):
         self.in_flight = False
         self.landed_ns = 0
         self._max_wait_ns = config.throughput_max_wait_ms * NS_PER_MS
-        self._tpot_ns = config.tpot_target_ms * NS_PER_MS
+        self.step_ns = config.tpot_target_ms * NS_PER_MS
 
     @property
     def has_work(self) -> bool:
@@ -47,6 +47,10 @@ class DecoderLane(Lane):
             return False
         residents = self.residents
         return bool(residents.running or residents.preempted) or self.queue.num_seqs > 0
+
+    @property
+    def may_hold(self) -> bool:
+        return not (self.residents.running or self.residents.preempted)
 
     def is_urgent(self, now_ns: int) -> bool:
         residents = self.residents
@@ -63,12 +67,12 @@ class DecoderLane(Lane):
         start_ns = now_ns
         head = self.queue.latency.head()
         if self.residents.running:
-            start_ns = self.landed_ns + self._tpot_ns
+            start_ns = self.landed_ns + self.step_ns
             if head is not None and head.due_ns < start_ns:
                 start_ns = head.due_ns
         elif head is not None:
             start_ns = head.due_ns
-        return start_ns - min(self.cost.predict(self.waiting(threads)), self._tpot_ns)
+        return start_ns - min(self.cost.predict(self.waiting(threads)), self.step_ns)
 
     def waiting(self, threads: int) -> StepShape:
         running = self.residents.running

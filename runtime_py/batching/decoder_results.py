@@ -11,6 +11,8 @@ from runtime_py.batching.scheduler import RunningDecoderStep
 from runtime_py.batching.types import FinishReason, StepOutcome
 from runtime_py.errors import InvalidInput
 
+_MOST_CHARGE_NS = 10.0**12  # keeps accounts exact whatever a profile claims
+
 
 class Finish(Protocol):
     """Ends a request, with all of its samples."""
@@ -82,6 +84,9 @@ class DecoderResults:
                 reason = FinishReason.NON_FINITE
                 self._finish(sample.request, reason, sample.index, event.step_id)
         sampled, step_id, max_context = event.sampled, event.step_id, lane.max_context
+        queue = lane.queue
+        line = lane.cost.line(step.shape.threads)
+        charge_ns = int(min(line.seq + line.token, _MOST_CHARGE_NS)) if queue.num_seqs else 0
         for (sample, count), row in zip(step.members, step.rows, strict=True):
             if not sample.alive:
                 continue
@@ -96,6 +101,8 @@ class DecoderResults:
             kv.advance(seq, token)
             sample.remaining -= 1
             request = sample.request
+            if charge_ns:  # an account matters while somebody waits
+                queue.of(request.traffic).tenants.charge(request.tenant, charge_ns)
             position = len(seq.tokens) - 1
             out.append(
                 TokenEmitted(request.request_id, sample.index, token, position, step_id, row)

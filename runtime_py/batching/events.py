@@ -12,6 +12,7 @@ from runtime_py.batching.types import (
     StepOutcome,
     StepShape,
     TrafficClass,
+    Why,
 )
 
 
@@ -25,6 +26,9 @@ class RequestArrived(NamedTuple):
         traffic: its class.
         deadline_ns: when its result stops being useful, on the clock of ``now_ns``;
             -1 = never.
+        latency_target_ns: how long it may take beyond the time it needs alone; -1 = the
+            lane's ``latency_target_ms``. Only orders: sheds nothing.
+        tenant: whom its device time is charged to; tenants of a class share fairly.
     """
 
     request_id: int
@@ -32,6 +36,8 @@ class RequestArrived(NamedTuple):
     num_tokens: tuple[int, ...]
     traffic: TrafficClass = TrafficClass.LATENCY
     deadline_ns: int = -1
+    latency_target_ns: int = -1
+    tenant: str = ""
 
 
 class GenerationArrived(NamedTuple):
@@ -45,7 +51,11 @@ class GenerationArrived(NamedTuple):
         stop_ids: ids that end a sample: the union of what the model and its owner name.
         samples: how many continuations; they share the prompt's blocks.
         salt: namespace of its tenant in the prefix cache.
-        traffic, deadline_ns: as in `RequestArrived`.
+        traffic, deadline_ns, tenant: as in `RequestArrived`.
+        ttft_target_ns: how long the first token may take beyond what the prompt needs
+            alone; -1 = the lane's ``ttft_target_ms``.
+        tpot_target_ns: longest time between two tokens while others join; -1 = the lane's
+            ``tpot_target_ms``.
     """
 
     request_id: int
@@ -57,6 +67,9 @@ class GenerationArrived(NamedTuple):
     salt: str = ""
     traffic: TrafficClass = TrafficClass.LATENCY
     deadline_ns: int = -1
+    ttft_target_ns: int = -1
+    tpot_target_ns: int = -1
+    tenant: str = ""
 
 
 class SampleStopped(NamedTuple):
@@ -112,6 +125,7 @@ class StepScheduled(NamedTuple):
         shape: what it will cost, threads included.
         predicted_ns: how long the cost model expects it to take.
         bound: what kept the batch from growing.
+        why: the rest of the explanation.
     """
 
     step_id: int
@@ -120,13 +134,14 @@ class StepScheduled(NamedTuple):
     shape: StepShape
     predicted_ns: int
     bound: BoundBy
+    why: Why = Why()
 
 
 class DecoderStepScheduled(NamedTuple):
     """Run this step of a decoder now.
 
     Attributes:
-        step_id, lane, shape, predicted_ns, bound: as in `StepScheduled`.
+        step_id, lane, shape, predicted_ns, bound, why: as in `StepScheduled`.
         seqs: its rows in order.
         copies: (source, target) blocks to copy, in this order, before anything else.
     """
@@ -138,6 +153,7 @@ class DecoderStepScheduled(NamedTuple):
     shape: StepShape
     predicted_ns: int
     bound: BoundBy
+    why: Why = Why()
 
 
 class TokenEmitted(NamedTuple):
@@ -192,6 +208,8 @@ class RequestFinished(NamedTuple):
             tokens that its prompt may have, item -1 the samples); OVERLOADED: nanoseconds until the
             queue should have room; DEADLINE and TIMEOUT: nanoseconds it was in the core;
             otherwise 0.
+        needed_ns: DEADLINE: the time that it still needed by prediction, margin included,
+            and no longer had; otherwise 0.
     """
 
     request_id: int
@@ -199,6 +217,7 @@ class RequestFinished(NamedTuple):
     item: int = -1
     step_id: int = -1
     value: int = 0
+    needed_ns: int = 0
 
 
 class Idle(NamedTuple):

@@ -74,6 +74,7 @@ class Generation(Request):
     Attributes:
         prompt: ids.
         max_tokens: of each sample, limited to what the lane can hold.
+        tpot_target_ns: longest time between two of its tokens while others join.
         stop_ids: ids that end a sample.
         salt: namespace in the prefix cache.
         samples: those that are under way or ended, by index.
@@ -81,9 +82,25 @@ class Generation(Request):
         forked: all samples exist.
     """
 
-    __slots__ = ("forked", "max_tokens", "num_open", "prompt", "salt", "samples", "stop_ids")
+    __slots__ = (
+        "forked",
+        "max_tokens",
+        "num_open",
+        "prompt",
+        "salt",
+        "samples",
+        "stop_ids",
+        "tpot_target_ns",
+    )
 
-    def __init__(self, event: GenerationArrived, now_ns: int, seq: int, max_tokens: int) -> None:
+    def __init__(
+        self,
+        event: GenerationArrived,
+        now_ns: int,
+        seq: int,
+        max_tokens: int,
+        tpot_target_ns: int,
+    ) -> None:
         lengths = (len(event.tokens), *[1] * (event.samples - 1))
         super().__init__(
             event.request_id,
@@ -92,9 +109,11 @@ class Generation(Request):
             now_ns,
             event.deadline_ns,
             seq,
+            event.tenant,
         )
         self.prompt = event.tokens
         self.max_tokens = max_tokens
+        self.tpot_target_ns = tpot_target_ns
         self.stop_ids = event.stop_ids
         self.salt = event.salt
         self.samples: list[Sample] = []

@@ -9,32 +9,36 @@ from __future__ import annotations
 
 import heapq
 
-from runtime_py.batching.config import QueuePolicy
+from runtime_py.batching.config import QueuePolicy, SchedulerConfig
 from runtime_py.batching.request import Request
-from runtime_py.batching.types import NS_PER_MS, TrafficClass
+from runtime_py.batching.tenants import TenantOrder
+from runtime_py.batching.types import MAX_NS, NS_PER_MS, TrafficClass
 
 _Entry = tuple[int, int, Request]  # (key, seq, request); seq is unique, requests never compare
 
 
 class ClassQueue:
-    """Requests of one class with waiting items, by (key, arrival).
+    """Requests of one class with waiting items, by tenant and then by (key, arrival).
+
+    The key is the rank in the latency class, the arrival in the throughput class.
 
     Attributes:
         policy: its limits.
+        tenants: whose turn it is.
         num_seqs, num_tokens, sum_len_sq: totals over the waiting items.
         skips: steps since this class last had a sequence in one, while it had work.
         served_ns: when that was, or when work arrived in an empty queue.
     """
 
-    def __init__(self, traffic: TrafficClass, policy: QueuePolicy) -> None:
+    def __init__(self, traffic: TrafficClass, policy: QueuePolicy, lead_ns: int) -> None:
         self.traffic = traffic
         self.policy = policy
+        self.tenants = TenantOrder(traffic, lead_ns)
         self.num_seqs = 0
         self.num_tokens = 0
         self.sum_len_sq = 0
         self.skips = 0
         self.served_ns = 0
-        self._heap: list[_Entry] = []
         self._live = 0
 
     def __len__(self) -> int:
@@ -49,29 +53,38 @@ class ClassQueue:
         self._count(request, 1)
         self._live += 1
         request.queued = True
-        heapq.heappush(self._heap, (self._key(request), request.seq, request))
+        latency = self.traffic is TrafficClass.LATENCY
+        self.tenants.push(request.rank_ns if latency else request.arrival_ns, request)
 
     def head(self) -> Request | None:
         """The request whose turn it is."""
-        heap = self._heap
-        while heap:
-            request = heap[0][2]
-            if request.queued and request.traffic is self.traffic:
-                return request
-            heapq.heappop(heap)
-        return None
+        return self.tenants.head()
 
-    def take(self, request: Request) -> int:
-        """Take the next item of ``request``, which is the head."""
+    def first_rank_ns(self) -> int:
+        """The lowest rank of all that wait in the latency class, or `MAX_NS`; O(tenants)."""
+        rank_ns = MAX_NS
+        for tenant in self.tenants.active.values():
+            rank_ns = min(rank_ns, tenant.head()[0])
+        return rank_ns
+
+    def take(self, request: Request, charge_ns: int) -> int:
+        """Take the next item of ``request``, which is the head.
+
+        Args:
+            charge_ns: device time that its tenant is charged for it.
+        """
         item = request.take()
         n = request.num_tokens[item]
         self.num_seqs -= 1
         self.num_tokens -= n
         self.sum_len_sq -= n * n
+        tenant = self.tenants.of(request)
+        tenant.served_ns += charge_ns
         if not request.num_waiting:
-            heapq.heappop(self._heap)
             request.queued = False
             self._live -= 1
+            tenant.pop()
+            self.tenants.removed(tenant)
         return item
 
     def restore(self, request: Request, items: list[int], now_ns: int) -> None:
@@ -86,20 +99,15 @@ class ClassQueue:
 
     def remove(self, request: Request) -> None:
         """Forget the waiting items of a queued request."""
+        tenant = self.tenants.of(request)
         self._count(request, -1)
         self._live -= 1
         request.queued = False
-        if len(self._heap) > 64 and len(self._heap) > 2 * self._live:
-            self._heap = [e for e in self._heap if e[2].queued and e[2].traffic is self.traffic]
-            heapq.heapify(self._heap)
+        self.tenants.removed(tenant)
+        tenant.shrink()
 
     def has_room(self, num_seqs: int) -> bool:
         return self.num_seqs + num_seqs <= self.policy.max_queue_size
-
-    def _key(self, request: Request) -> int:
-        if self.traffic is TrafficClass.LATENCY:
-            return request.due_ns
-        return request.arrival_ns
 
     def _count(self, request: Request, sign: int) -> None:
         self.num_seqs += sign * request.num_waiting
@@ -110,9 +118,10 @@ class ClassQueue:
 class RequestQueue:
     """Both classes of one lane, and the times at which a request needs another look."""
 
-    def __init__(self, latency: QueuePolicy, throughput: QueuePolicy) -> None:
-        self.latency = ClassQueue(TrafficClass.LATENCY, latency)
-        self.throughput = ClassQueue(TrafficClass.THROUGHPUT, throughput)
+    def __init__(self, config: SchedulerConfig) -> None:
+        lead_ns = config.tenant_lead_ms * NS_PER_MS
+        self.latency = ClassQueue(TrafficClass.LATENCY, config.latency, lead_ns)
+        self.throughput = ClassQueue(TrafficClass.THROUGHPUT, config.throughput, lead_ns)
         self._alarms: list[_Entry] = []
         self._num_alarmed = 0
 

@@ -16,7 +16,11 @@ class Request:
     Attributes:
         lane: index of its lane.
         seq: arrival order within the core; breaks every tie.
-        due_ns: when the scheduler wants it finished (orders, never sheds).
+        tenant: whom its device time is charged to.
+        due_ns: when the scheduler wants it finished (never sheds).
+        rank_ns: its place in the latency class: the end of its target or its deadline, and
+            the time it needs alone beyond that. Of two with one deadline the shorter goes
+            first, so that the same device time keeps more of them when not all can be kept.
         deadline_ns: when its owner stops caring, -1 = never (sheds).
         alive: False once its `RequestFinished` is out.
         num_waiting, waiting_tokens, waiting_sq: totals over the waiting items: their number,
@@ -40,9 +44,11 @@ class Request:
         "num_tokens",
         "num_waiting",
         "queued",
+        "rank_ns",
         "request_id",
         "seq",
         "started",
+        "tenant",
         "traffic",
         "waiting_sq",
         "waiting_tokens",
@@ -56,6 +62,7 @@ class Request:
         arrival_ns: int,
         deadline_ns: int,
         seq: int,
+        tenant: str = "",
     ) -> None:
         self.request_id = request_id
         self.num_tokens = num_tokens
@@ -63,7 +70,9 @@ class Request:
         self.arrival_ns = arrival_ns
         self.deadline_ns = deadline_ns
         self.due_ns = arrival_ns
+        self.rank_ns = arrival_ns
         self.seq = seq
+        self.tenant = tenant
         self.alarmed = False
         self.alive = True
         self.queued = False

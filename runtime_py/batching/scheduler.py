@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from runtime_py.batching.arbiter import Arbiter
-from runtime_py.batching.config import SchedulerConfig
 from runtime_py.batching.decoder_lane import DecoderLane
+from runtime_py.batching.encoder_batcher import retry_batch
 from runtime_py.batching.events import DecoderStepScheduled, StepScheduled
 from runtime_py.batching.generation import Sample
 from runtime_py.batching.lane import EncoderLane, Lane
 from runtime_py.batching.request import Request
-from runtime_py.batching.types import BoundBy, DecoderSlice, DeviceSpec, SeqSlice, StepShape
+from runtime_py.batching.types import (
+    MAX_NS,
+    DecoderSlice,
+    DeviceSpec,
+    SeqSlice,
+    StepShape,
+    Turn,
+    Why,
+)
 
 
 class RunningStep(NamedTuple):
@@ -20,6 +28,7 @@ class RunningStep(NamedTuple):
 
     Attributes:
         members: (request, item) per row.
+        charge_ns: what the lane's share of the device was charged for it.
         is_retry: it holds one sequence of a failed step.
     """
 
@@ -27,6 +36,7 @@ class RunningStep(NamedTuple):
     members: list[tuple[Request, int]]
     shape: StepShape
     predicted_ns: int
+    charge_ns: int
     is_retry: bool
 
 
@@ -43,11 +53,13 @@ class RunningDecoderStep(NamedTuple):
     members: list[tuple[Sample, int]]
     shape: StepShape
     predicted_ns: int
+    charge_ns: int
     is_retry: bool
     rows: list[int]
     num_wanted: int
 
 
+_MOST_NS = 2**40  # of a step's time that is charged; keeps the products below 2**53
 _SAME: tuple[int, ...] = ()
 
 
@@ -58,45 +70,70 @@ class Scheduler:
         running: steps in flight by step id, oldest first.
     """
 
-    def __init__(self, lanes: Sequence[Lane], device: DeviceSpec, config: SchedulerConfig) -> None:
+    def __init__(self, lanes: Sequence[Lane], device: DeviceSpec) -> None:
         self.running: dict[int, RunningStep | RunningDecoderStep] = {}
         self._lanes = lanes
         self._device = device
-        self._arbiter = Arbiter(device, config.step_target_ms)
+        self._arbiter = Arbiter(device)
         self._free_threads = device.threads
         self._next_step = 0
+
+    @property
+    def wake_ns(self) -> int:
+        """When work that is held back to save energy has to start, or `MAX_NS`."""
+        return self._arbiter.wake_ns if self._has_room else MAX_NS
+
+    @property
+    def _has_room(self) -> bool:
+        return self._free_threads > 0 and len(self.running) < self._device.concurrent_steps
 
     def schedule(self, now_ns: int) -> list[StepScheduled | DecoderStepScheduled]:
         """Start every step that the device has room for."""
         scheduled: list[StepScheduled | DecoderStepScheduled] = []
-        while self._free_threads > 0:
-            slots = self._device.concurrent_steps - len(self.running)
-            lane = self._arbiter.choose_lane(self._lanes, now_ns) if slots > 0 else None
-            if lane is None:
+        while self._has_room:
+            choice = self._arbiter.choose_lane(self._lanes, now_ns)
+            if choice is None:
                 break
+            lane, turn = choice
             if isinstance(lane, DecoderLane):
-                scheduled.append(self._start_decoder(lane, now_ns))
+                scheduled.append(self._start_decoder(lane, turn, now_ns))
             else:
                 assert isinstance(lane, EncoderLane)
-                scheduled.append(self._start(lane, slots, now_ns))
+                scheduled.append(self._start(lane, turn, now_ns))
         return scheduled
 
-    def finish(self, step_id: int) -> RunningStep | RunningDecoderStep | None:
-        """Take a step off the device; None when it is not on it."""
+    def finish(self, step_id: int, device_ns: int) -> RunningStep | RunningDecoderStep | None:
+        """Take a step off the device; None when it is not on it.
+
+        Args:
+            device_ns: the time it took, which replaces the predicted one in the lane's share.
+        """
         step = self.running.pop(step_id, None)
         if step is not None:
-            self._free_threads += step.shape.threads
+            threads = step.shape.threads
+            self._free_threads += threads
+            step.lane.share_ns += self._charge(step.lane, device_ns, threads) - step.charge_ns
         return step
 
-    def _start_decoder(self, lane: DecoderLane, now_ns: int) -> DecoderStepScheduled:
-        threads = self._arbiter.best_threads(lane, self._free_threads)
-        members, copies, shape, bound, is_retry = lane.batcher.fill(
-            lane.cost.line(threads), threads, now_ns
-        )
-        predicted_ns = lane.cost.predict(shape)
+    def _charge(self, lane: Lane, ns: int, threads: int) -> int:
+        """What ``ns`` on so many threads cost a lane: its part of the device, over weight."""
+        return min(max(ns, 0), _MOST_NS) * threads // (self._device.threads * lane.spec.weight)
+
+    def _begin(self, lane: Lane, shape: StepShape, predicted_ns: int) -> tuple[int, int]:
+        """Take the device for a step; its number, and what its lane is charged."""
         step_id = self._next_step
         self._next_step += 1
-        self._free_threads -= threads
+        self._free_threads -= shape.threads
+        charge_ns = self._charge(lane, predicted_ns, shape.threads)
+        lane.share_ns += charge_ns
+        return step_id, charge_ns
+
+    def _start_decoder(self, lane: DecoderLane, turn: Turn, now_ns: int) -> DecoderStepScheduled:
+        threads = self._arbiter.best_threads(lane, self._free_threads)
+        batch = lane.batcher.fill(lane.cost.line(threads), threads, now_ns)
+        members, shape = batch.members, batch.shape
+        predicted_ns = lane.cost.predict(shape)
+        step_id, charge_ns = self._begin(lane, shape, predicted_ns)
         lane.in_flight = True
         num_wanted = 0
         rows: list[int] = []
@@ -119,34 +156,58 @@ class Scheduler:
                 )
             )
         self.running[step_id] = RunningDecoderStep(
-            lane, members, shape, predicted_ns, is_retry, rows, num_wanted
+            lane, members, shape, predicted_ns, charge_ns, batch.is_retry, rows, num_wanted
+        )
+        why = Why(
+            turn,
+            batch.overdue,
+            batch.blocked,
+            batch.binding,
+            batch.limit,
+            min(batch.spare_ns - predicted_ns, MAX_NS),
+            lane.queue.num_seqs + len(lane.residents.preempted),
+            lane.arrivals.expected(predicted_ns, now_ns),
         )
         return DecoderStepScheduled(
-            step_id, lane.spec.name, tuple(seqs), tuple(copies), shape, predicted_ns, bound
+            step_id,
+            lane.spec.name,
+            tuple(seqs),
+            tuple(batch.copies),
+            shape,
+            predicted_ns,
+            batch.bound,
+            why,
         )
 
-    def _start(self, lane: EncoderLane, slots: int, now_ns: int) -> StepScheduled:
+    def _start(self, lane: EncoderLane, turn: Turn, now_ns: int) -> StepScheduled:
         retry = lane.next_retry()
         # Retries and fresh work take turns, so that one bad batch delays nobody for long.
-        if retry is not None and not (lane.retried_last and lane.queue.num_seqs):
-            lane.retried_last = True
+        is_retry = retry is not None and not (lane.retried_last and lane.queue.num_seqs)
+        lane.retried_last = is_retry
+        if retry is not None and is_retry:
             lane.retries.popleft()
-            request, item = retry
-            n = request.num_tokens[item]
-            members = [retry]
-            shape = StepShape(1, n, n * n, 0, self._free_threads)
-            bound = BoundBy.RETRY
+            batch = retry_batch(retry, self._free_threads)
         else:
-            lane.retried_last = False
-            retry = None
-            threads, limit_ns = self._arbiter.choose_threads(lane, self._free_threads, slots)
-            members, shape, bound = lane.batcher.fill(
-                lane.queue, lane.cost.line(threads), threads, limit_ns, now_ns
+            slots = self._device.concurrent_steps - len(self.running)
+            threads, limit_ns = self._arbiter.choose_threads(
+                lane, self._free_threads, slots, now_ns
             )
+            batch = lane.batcher.fill(
+                lane.queue, lane.cost.line(threads), threads, limit_ns, lane.margin, now_ns
+            )
+        members, shape = batch.members, batch.shape
         predicted_ns = lane.cost.predict(shape)
-        step_id = self._next_step
-        self._next_step += 1
-        self._free_threads -= shape.threads
-        self.running[step_id] = RunningStep(lane, members, shape, predicted_ns, retry is not None)
+        step_id, charge_ns = self._begin(lane, shape, predicted_ns)
+        self.running[step_id] = RunningStep(lane, members, shape, predicted_ns, charge_ns, is_retry)
         seqs = tuple([SeqSlice(r.request_id, item, r.num_tokens[item]) for r, item in members])
-        return StepScheduled(step_id, lane.spec.name, seqs, shape, predicted_ns, bound)
+        why = Why(
+            turn,
+            int(batch.overdue),
+            batch.blocked,
+            batch.binding,
+            batch.limit,
+            batch.due_ns - now_ns - predicted_ns if batch.due_ns >= 0 else MAX_NS,
+            lane.queue.num_seqs,
+            lane.arrivals.expected(predicted_ns, now_ns),
+        )
+        return StepScheduled(step_id, lane.spec.name, seqs, shape, predicted_ns, batch.bound, why)

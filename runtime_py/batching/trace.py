@@ -46,7 +46,7 @@ from runtime_py.batching.types import (
 )
 from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported
 
-TRACE_VERSION = 1
+TRACE_VERSION = 2
 
 _TAGS: dict[type, str] = {
     RequestArrived: "arrived",
@@ -86,7 +86,7 @@ class TraceRecorder:
         if self._write is not None:
             header = {
                 "volery_trace": TRACE_VERSION,
-                "lanes": [{**lane._asdict(), "profile": lane.profile._asdict()} for lane in lanes],
+                "lanes": [_lane_plain(lane) for lane in lanes],
                 "device": device._asdict(),
                 "config": config.to_plain(),
             }
@@ -139,16 +139,7 @@ def _core_of(header: dict[str, Any], recorder: TraceRecorder) -> BatchingCore:
             f"trace version is {header.get('volery_trace')!r}, this runtime reads {TRACE_VERSION}"
         )
     try:
-        lanes = [
-            LaneSpec(
-                **{
-                    **lane,
-                    "profile": CostProfile(**lane["profile"]),
-                    "kind": LaneKind(lane.get("kind", LaneKind.ENCODER)),
-                }
-            )
-            for lane in header["lanes"]
-        ]
+        lanes = [_lane(plain) for plain in header["lanes"]]
         device = DeviceSpec(**header["device"])
         config = SchedulerConfig.from_plain(header["config"])
     except (KeyError, TypeError, ValueError) as e:
@@ -156,13 +147,28 @@ def _core_of(header: dict[str, Any], recorder: TraceRecorder) -> BatchingCore:
     return BatchingCore(lanes, device, config, recorder)
 
 
+def _lane_plain(lane: LaneSpec) -> dict[str, Any]:
+    config = None if lane.config is None else lane.config.to_plain()
+    return {**lane._asdict(), "profile": lane.profile._asdict(), "config": config}
+
+
+def _lane(plain: dict[str, Any]) -> LaneSpec:
+    config = plain["config"]
+    return LaneSpec(
+        **{
+            **plain,
+            "profile": CostProfile(**plain["profile"]),
+            "kind": LaneKind(plain["kind"]),
+            "config": None if config is None else SchedulerConfig.from_plain(config),
+        }
+    )
+
+
 def _event(plain: list[Any]) -> Event:
     match plain:
-        case ["arrived", request_id, lane, num_tokens, traffic, deadline_ns]:
-            return RequestArrived(
-                request_id, lane, tuple(num_tokens), TrafficClass(traffic), deadline_ns
-            )
-        case ["generate", request_id, lane, tokens, max_tokens, stops, n, salt, traffic, deadline]:
+        case ["arrived", request_id, lane, num_tokens, traffic, *rest]:
+            return RequestArrived(request_id, lane, tuple(num_tokens), TrafficClass(traffic), *rest)
+        case ["generate", request_id, lane, tokens, max_tokens, stops, n, salt, traffic, *rest]:
             return GenerationArrived(
                 request_id,
                 lane,
@@ -172,7 +178,7 @@ def _event(plain: list[Any]) -> Event:
                 n,
                 salt,
                 TrafficClass(traffic),
-                deadline,
+                *rest,
             )
         case ["stopped", request_id, sample]:
             return SampleStopped(request_id, sample)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from runtime_py.batching.config import SchedulerConfig
+
 MAX_NS = 2**52
 """Later than any time this package computes; exact in a double."""
 
@@ -77,12 +79,55 @@ class BoundBy(StrEnum):
     TOKENS = "tokens"
     TIME = "time"
     """The step's predicted time reached its target."""
+    TPOT = "tpot"
+    """More prompt tokens would have kept a running stream waiting for its next token."""
     DEADLINE = "deadline"
     """One more sequence would have cost a member its deadline."""
     MEMORY = "memory"
     """The key-value cache is full: a sequence stood still, went, or was not let in."""
     RETRY = "retry"
     """A sequence of a failed step, alone, so that only the culprit can fail again."""
+
+
+class Turn(StrEnum):
+    """Why a lane got the device."""
+
+    ONLY = "only"
+    """No other lane had anything to start."""
+    URGENT = "urgent"
+    """Of the lanes with urgent work, it has to start first."""
+    LATE = "late"
+    """Several lanes are late already; it has had the least time for its weight."""
+    SHARE = "share"
+    """Of the lanes with bulk work, it has had the least time for its weight."""
+    SLACK = "slack"
+    """An urgent lane can wait for this bulk step, and its own step will be larger for it."""
+
+
+class Why(NamedTuple):
+    """What made a step what it is.
+
+    Attributes:
+        turn: why its lane was chosen.
+        overdue: 1 if bulk work went first because it had waited long enough, else 0.
+        blocked: the request that would have been next, or -1 if nothing was left out.
+        binding: the member whose deadline, due time or TPOT target set the limit, or -1.
+        limit: the limit that ``bound`` names: tokens, sequences, nanoseconds, or free
+            blocks; 0 if there was none.
+        slack_ns: what the most urgent member has to spare if the prediction is right;
+            negative when it will be late, `MAX_NS` when nobody is waiting for the step.
+        waiting: sequences of the lane that are still queued.
+        expected: sequences that are expected to arrive while the step runs.
+    """
+
+    turn: Turn = Turn.ONLY
+    overdue: int = 0
+    blocked: int = -1
+    binding: int = -1
+    limit: int = 0
+    slack_ns: int = MAX_NS
+    waiting: int = 0
+    expected: int = 0
 
 
 class StepShape(NamedTuple):
@@ -175,13 +220,15 @@ class LaneSpec(NamedTuple):
         max_tokens: most tokens in a step; an encoder's longer sequence never fits.
         max_seqs: most sequences in a step; of a decoder also the most that are under way,
             and the most rows that may be sampled in a step.
-        weight: share of device time against other lanes' bulk work.
+        weight: share of device time against other lanes: while all are late, and of bulk
+            work always.
         profile: where the cost model starts.
         kind: encoder or decoder.
         kv_blocks: decoder: blocks of its key-value cache.
         block_size: decoder: tokens of a block.
         max_context: decoder: most tokens of a sequence, generated ones included; 0 =
             what the cache holds.
+        config: its own knobs; None = those of the core.
     """
 
     name: str
@@ -193,3 +240,4 @@ class LaneSpec(NamedTuple):
     kv_blocks: int = 0
     block_size: int = 32
     max_context: int = 0
+    config: SchedulerConfig | None = None

@@ -6,7 +6,6 @@ import asyncio
 from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from runtime_py.batching import FinishReason, RequestFinished
 from runtime_py.engine.request import NS_PER_MS, error_of_any
@@ -60,6 +59,8 @@ class GenerateRequest:
     """`Engine.generate` makes it; a stream reads it.
 
     Attributes:
+        lane: the model's name on the device.
+        aborted: its owner does not want it any more.
         future: done when the request ended; raises why it failed.
         queue_ns: from arrival to its first step, -1 before.
         cached_tokens: tokens of the prompt that were not computed again.
@@ -69,9 +70,11 @@ class GenerateRequest:
         "_active",
         "_prompt_counts",
         "_waiter",
+        "aborted",
         "arrival_ns",
         "cached_tokens",
         "future",
+        "lane",
         "options",
         "prompt",
         "queue_ns",
@@ -83,6 +86,7 @@ class GenerateRequest:
     def __init__(
         self,
         request_id: int,
+        lane: str,
         prompt: Sequence[int],
         options: GenerateOptions,
         stop_ids: tuple[int, ...],
@@ -91,6 +95,8 @@ class GenerateRequest:
         arrival_ns: int,
     ) -> None:
         self.request_id = request_id
+        self.lane = lane
+        self.aborted = False
         self.prompt = prompt
         self.options = o = options
         self.stop_ids = stop_ids
@@ -120,7 +126,7 @@ class GenerateRequest:
         )
         self.samples = [
             SampleState(
-                i, TextReader(decode, o.stop), replace(row, seed=(o.seed + i) % 2**64) if i else row
+                i, TextReader(decode, o.stop), row._replace(seed=(o.seed + i) % 2**64) if i else row
             )
             for i in range(o.n)
         ]
@@ -145,22 +151,8 @@ class GenerateRequest:
                 raise InvalidInput(
                     f"logits_mask returned {type(mask).__name__}, expected bytes or None"
                 )
-        row = sample.row  # spelled out, as it is made for every token
-        return SamplingRow(
-            row.temperature,
-            row.top_k,
-            row.top_p,
-            row.min_p,
-            row.repetition_penalty,
-            row.presence_penalty,
-            row.frequency_penalty,
-            penalized,
-            row.bias,
-            mask,
-            row.seed,
-            position,
-            row.top_logprobs,
-        )
+        row = sample.row
+        return SamplingRow(*row[:7], penalized, row.bias, mask, row.seed, position, row[12])
 
     def look_for_stop(self, sample: SampleState, token_id: int) -> bool:
         """Read a token before the next step is scheduled; whether a stop string ends it."""

@@ -16,7 +16,7 @@ def cost_profile(program: Program, measured: Mapping[str, float] | None = None) 
     Args:
         program: its multiply-adds per token and per query-key pair give the estimate.
         measured: ``coefficients_ns`` of the artifact's profile (``constant``, ``num_seqs``,
-            ``num_tokens``, ``sum_len_sq``); what it has replaces the estimate.
+            ``num_tokens``, ``sum_len_sq``, ``kv_tokens``); what it has replaces the estimate.
     """
     per_token = 0
     per_pair = 0
@@ -30,9 +30,9 @@ def cost_profile(program: Program, measured: Mapping[str, float] | None = None) 
     measured = measured or {}
     return CostProfile(
         step_ns=measured.get("constant", default.step_ns),
-        thread_ns=default.thread_ns,
+        thread_ns=measured.get("threads", default.thread_ns),
         seq_ns=measured.get("num_seqs", default.seq_ns),
         token_ns=measured.get("num_tokens", max(per_token * _NS_PER_MAC, 100.0)),
         pair_ns=measured.get("sum_len_sq", max(per_pair * _NS_PER_MAC, 1.0)),
-        kv_ns=default.kv_ns,
+        kv_ns=measured.get("kv_tokens", default.kv_ns),
     )

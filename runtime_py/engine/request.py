@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from runtime_py.batching import FinishReason, RequestFinished
+from runtime_py.batching import EmbeddingReady, FinishReason, RequestFinished, StepShape
 from runtime_py.errors import (
     Aborted,
     DeadlineExceeded,
@@ -16,6 +17,10 @@ from runtime_py.errors import (
     Overloaded,
     VoleryError,
 )
+from runtime_py.executors.base import StepResult
+
+if TYPE_CHECKING:
+    from runtime_py.engine.generate import GenerateRequest
 
 NS_PER_MS = 1_000_000
 
@@ -24,6 +29,7 @@ class EncodeRequest:
     """Sequences that become vectors. `Engine.submit` makes it, `Engine.result` awaits it.
 
     Attributes:
+        lane: the model's name on the device.
         token_ids: ids of each sequence.
         pool_skips: leading tokens of each sequence that pooling leaves out.
         output: f32 [len(token_ids), width], filled row by row.
@@ -32,15 +38,18 @@ class EncodeRequest:
         device_ns: time of the steps that carried it, inside the backend.
         steps: how many those were.
         batch_seqs, batch_tokens: the size of the largest of them.
+        aborted: its owner does not want it any more.
     """
 
     __slots__ = (
+        "aborted",
         "arrival_ns",
         "batch_seqs",
         "batch_tokens",
         "device_ns",
         "first_index",
         "future",
+        "lane",
         "output",
         "pool_skips",
         "queue_ns",
@@ -52,6 +61,7 @@ class EncodeRequest:
     def __init__(
         self,
         request_id: int,
+        lane: str,
         token_ids: Sequence[Sequence[int]],
         pool_skips: Sequence[int],
         output: bytearray,
@@ -60,6 +70,8 @@ class EncodeRequest:
         first_index: int,
     ) -> None:
         self.request_id = request_id
+        self.lane = lane
+        self.aborted = False
         self.token_ids = token_ids
         self.pool_skips = pool_skips
         self.output = output
@@ -71,6 +83,27 @@ class EncodeRequest:
         self.steps = 0
         self.batch_seqs = 0
         self.batch_tokens = 0
+
+    def wake(self) -> None:
+        """Its reader waits for the future alone."""
+
+    def take(self, ready: EmbeddingReady, result: StepResult, shape: StepShape) -> None:
+        """Copy rows of a step that are this request's."""
+        size = len(self.output) // len(self.token_ids)
+        rows = result.output.cast("B")[ready.row * size : (ready.row + ready.num_items) * size]
+        self.output[ready.item * size : (ready.item + ready.num_items) * size] = rows
+        self.steps += 1
+        self.device_ns += result.device_ns
+        self.batch_seqs = max(self.batch_seqs, shape.num_seqs)
+        self.batch_tokens = max(self.batch_tokens, shape.num_tokens)
+
+
+def fail(request: EncodeRequest | GenerateRequest, error: BaseException) -> None:
+    """Tell the owner of ``request`` how it ended, unless it knows."""
+    if not request.future.done():
+        request.future.set_exception(error)
+        request.future.exception()  # an owner that stopped listening is not an error
+        request.wake()
 
 
 def error_of(

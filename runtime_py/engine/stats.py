@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from runtime_py.batching import FinishReason, StepShape
 from runtime_py.batching.kv import KVStats
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an engine counts of its own model; see `EngineStats`."""
+
+    finished: dict[FinishReason, int] = field(default_factory=dict)
+    steps: int = 0
+    seqs: int = 0
+    tokens: int = 0
+    batch_sizes: dict[int, int] = field(default_factory=dict)
+    device_ns: int = 0
+
+    def scheduled(self, shape: StepShape) -> None:
+        """A step begins."""
+        self.steps += 1
+        self.seqs += shape.num_seqs
+        self.tokens += shape.num_tokens
+        self.batch_sizes[shape.num_seqs] = self.batch_sizes.get(shape.num_seqs, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +42,7 @@ class EngineStats:
         device_ms: time of all steps inside the backend.
         prediction_error: decayed mean of the cost model's relative error.
         arrivals_per_s: sequences that arrived in the last second, or about.
-        late_completions: steps that ended when nobody wanted them any more.
+        late_completions: steps of the device that ended when nobody wanted them any more.
         running_seqs: a decoder's sequences that hold blocks now.
         recomputed_tokens: what preemptions made a decoder compute again.
         kv: its key-value cache: blocks, hits, evictions, preemptions.

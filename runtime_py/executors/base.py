@@ -30,8 +30,7 @@ class SeqRow(NamedTuple):
     pool_skip: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRow:
+class SamplingRow(NamedTuple):
     """How the backend turns one wanted row of logits into a token.
 
     Applied in this order: repetition, presence and frequency penalties over
@@ -180,7 +179,9 @@ class ModelExecutor(Protocol):
         ...
 
     def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
-        """Start ``step`` and return; ``done`` is called once, from any thread.
+        """Start ``step`` and return; ``done`` is called once, from any thread, unless the
+        step is refused here. What is wrong with a step inside the limits may be told to
+        ``done`` instead.
 
         At most ``limits.concurrent_steps`` steps may be in flight.
         """

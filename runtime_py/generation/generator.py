@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from runtime_py.batching import TrafficClass
 from runtime_py.chat import ChatTemplate, check_messages, guarded
 from runtime_py.engine import Engine
 from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
-from runtime_py.generation.options import LogitsMask, generate_options
+from runtime_py.generation.options import GenerateArguments, LogitsMask, generate_options
 from runtime_py.generation.stream import GenerationStream
 from runtime_py.generation.tokenizer import TextTokenizer
 
@@ -64,7 +64,7 @@ class Generator:
         *,
         tools: Sequence[Any] | None,
         template_options: Mapping[str, Any] | None,
-        **options: Any,
+        **options: Unpack[GenerateArguments],
     ) -> GenerationStream:
         """See `Model.chat`."""
         checked = check_messages(messages)

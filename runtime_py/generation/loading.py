@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime_py.chat import ChatTemplate
 from runtime_py.errors import ArtifactUnsupported, InvalidInput
-from runtime_py.executors.base import ExecutorLimits, ModelExecutor, SeqRow, Step
+from runtime_py.executors.base import ExecutorLimits, KVFormat, ModelExecutor, SeqRow, Step
 from runtime_py.generation.generator import GenerationInfo, Generator
 from runtime_py.generation.tokenizer import TextTokenizer
 from runtime_py.program import KV_BLOCK
@@ -37,26 +37,47 @@ def generation_of(artifact: Artifact) -> Generation:
     return generation
 
 
-def decoder_limits(artifact: Artifact, threads: int, kv_blocks: int | None) -> ExecutorLimits:
+def decoder_limits(
+    artifact: Artifact,
+    threads: int,
+    kv_blocks: int | None = None,
+    *,
+    kv_bytes: int | None = None,
+    kv_format: KVFormat = "f32",
+    max_seqs: int | None = None,
+) -> ExecutorLimits:
     """What a step and the cache hold.
 
     Args:
-        kv_blocks: blocks of the cache; None = about 256 MiB, at least 2,048 tokens or the
-            model's context, at most what 64 sequences of it need.
+        kv_blocks: blocks of the cache; None = what ``kv_bytes`` holds.
+        kv_bytes: of the cache, rounded up to a block; None = about 256 MiB, at least 2,048
+            tokens or the model's context, at most what the sequences can come to need.
+        kv_format: how the cache stores numbers; "f16" takes half the bytes.
+        max_seqs: sequences that run at once; None = 64.
 
     Raises:
-        InvalidInput: no whole number of blocks.
+        InvalidInput: a size is no whole number from 1, or both sizes of the cache are set.
     """
     generation = generation_of(artifact)
+    for name, value in (("kv_blocks", kv_blocks), ("kv_bytes", kv_bytes), ("max_seqs", max_seqs)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise InvalidInput(f"{name} is {value!r}, expected a whole number from 1")
+    if kv_blocks is not None and kv_bytes is not None:
+        raise InvalidInput("kv_blocks and kv_bytes are both set, expected one of them")
+    seqs = MAX_SEQS if max_seqs is None else max_seqs
     if kv_blocks is None:
-        tokens = _CACHE_BYTES // max(generation.kv_bytes_per_token, 1)
-        least = min(_MIN_CACHE_TOKENS, generation.max_context)
-        tokens = min(max(tokens, least), MAX_SEQS * generation.max_context)
-        kv_blocks = -(-tokens // KV_BLOCK)
-    elif isinstance(kv_blocks, bool) or not isinstance(kv_blocks, int) or kv_blocks < 1:
-        raise InvalidInput(f"kv_blocks is {kv_blocks!r}, expected a whole number from 1")
+        size = max(generation.kv_bytes_per_token // (2 if kv_format == "f16" else 1), 1)
+        if kv_bytes is None:
+            least = min(_MIN_CACHE_TOKENS, generation.max_context)
+            tokens = max(_CACHE_BYTES // size, least)
+            tokens = min(tokens, seqs * generation.max_context)
+        else:
+            tokens = kv_bytes // size
+        kv_blocks = max(-(-tokens // KV_BLOCK), 1)
     longest = max(len(case.token_ids) for case in artifact.goldens.cases)
-    return ExecutorLimits(max(_STEP_TOKENS, longest), MAX_SEQS, threads, 1, kv_blocks, MAX_SEQS)
+    return ExecutorLimits(max(_STEP_TOKENS, longest), seqs, threads, 1, kv_blocks, seqs)
 
 
 def check_decoder_goldens(artifact: Artifact, executor: ModelExecutor) -> float:

@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 from runtime_py.errors import InvalidInput, InvalidType
 
@@ -18,6 +19,30 @@ MAX_STOPS = 64
 MAX_STOP_CHARS = 1024
 MAX_BIASES = 4096
 MAX_TOP_LOGPROBS = 20
+
+
+class GenerateArguments(TypedDict, total=False):
+    """Keyword arguments of `Model.generate`, which says what they mean."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float] | None
+    logits_mask: LogitsMask | None
+    logprobs: bool | int
+    n: int
+    seed: int | None
+    stop: str | Sequence[str] | None
+    stop_token_ids: Iterable[int]
+    ignore_eos: bool
+    traffic: Literal["latency", "throughput"]
+    deadline_ms: float | None
+    cache_salt: str
 
 
 @dataclass(frozen=True, slots=True)

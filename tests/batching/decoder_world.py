@@ -39,6 +39,7 @@ from runtime_py.batching import (
     TrafficClass,
 )
 from runtime_py.batching.decoder_lane import DecoderLane
+from runtime_py.batching.types import MAX_NS
 
 MS = 1_000_000
 LANE = "m/generate"
@@ -150,6 +151,9 @@ class DecoderWorld:
         salt: str = "",
         traffic: TrafficClass = TrafficClass.LATENCY,
         deadline_ms: float | None = None,
+        ttft_ms: float = -1,
+        tpot_ms: float = -1,
+        tenant: str = "",
         send: bool = True,
     ) -> int:
         """A request arrives now; returns its id."""
@@ -164,6 +168,9 @@ class DecoderWorld:
             salt,
             traffic,
             deadline,
+            -1 if ttft_ms < 0 else int(ttft_ms * MS),
+            -1 if tpot_ms < 0 else int(tpot_ms * MS),
+            tenant,
         )
         self._arrive(event)
         if send:
@@ -197,7 +204,9 @@ class DecoderWorld:
             self._take(decision)
         self.wake = decisions[-1].wake_at_ns
         self.kv.check()
-        assert not (self.lane.has_work and not self.running), "work waits on an idle device"
+        held = self.core.scheduler.wake_ns < MAX_NS  # to save energy
+        waits = self.lane.has_work and not held and not self.running
+        assert not waits, "work waits on an idle device"
         return decisions
 
     def _take(self, decision: Decision) -> None:

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime_py.batching.arrival import ArrivalRate
+from runtime_py.batching.arrival import ArrivalRate, SlidingCount
 
 S = 1_000_000_000
 
@@ -47,11 +47,32 @@ def test_silence_decays_to_zero_in_two_windows() -> None:
 def test_the_estimate_lies_between_nothing_and_two_windows(
     gaps: list[tuple[int, int]],
 ) -> None:
-    rate, now, log = ArrivalRate(S), 0, []
+    rate, now, log = SlidingCount(S), 0, []
     for gap, count in gaps:
         now += gap
         rate.add(count, now)
         log.append((now, count))
         recent = sum(c for at, c in log if at > now - 2 * S)
-        assert 0 <= rate.in_window(now) <= recent + 1000
-        assert rate.in_window(now) >= sum(c for at, c in log if at // S == now // S)
+        assert 0 <= rate.count(now) <= recent
+        assert rate.count(now) >= sum(c for at, c in log if at // S == now // S)
+
+
+def test_a_tenfold_jump_is_seen_in_an_eighth_of_the_window() -> None:
+    rng, rate, now = random.Random(4), ArrivalRate(S), 0
+    while now < 5 * S:
+        now += int(rng.expovariate(50) * S)
+        rate.add(1, now)
+    jump = now
+    while now < jump + S // 4:
+        now += int(rng.expovariate(500) * S)
+        rate.add(1, now)
+    assert 350 <= rate.in_window(now) <= 650
+    assert rate.in_window(now + S // 4) <= 10  # and so is its end
+
+
+def test_a_list_of_many_texts_is_no_jump() -> None:
+    rate = ArrivalRate(S)
+    rate.add(100, S)
+    for _ in range(50):
+        rate.add(1, S + 7)
+    assert rate.in_window(S + 8) == 150

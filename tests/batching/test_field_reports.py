@@ -106,7 +106,7 @@ def test_C2_slow_first_call_does_not_swell_predictions() -> None:
 
 
 def test_C2_burst_of_64_is_one_batch_and_poisson_one_per_s_is_none() -> None:
-    world = World(config=SchedulerConfig(step_target_ms=1000))
+    world = World(config=SchedulerConfig(step_target_ms=1000, step_overhead_percent=0))
     burst = world.arrive_together(*[8] * 64)
     world.drain()
     assert len(world.steps) == 1
@@ -123,7 +123,8 @@ def test_C2_burst_of_64_is_one_batch_and_poisson_one_per_s_is_none() -> None:
 
 
 def test_C3_rows_and_tokens_are_limited_whatever_the_lists() -> None:
-    world = World(lanes=[LaneSpec(LANE, 400, 32)], config=SchedulerConfig(step_target_ms=10_000))
+    config = SchedulerConfig(step_target_ms=10_000, step_overhead_percent=0)
+    world = World(lanes=[LaneSpec(LANE, 400, 32)], config=config)
     ids = [world.arrive(*[5] * 30) for _ in range(10)] + [world.arrive(*[20] * 100)]
     world.drain()  # World checks 32 rows and 400 tokens in every step
     assert set(world.reasons(ids)) == {DONE}
@@ -159,7 +160,7 @@ def failing(culprit: int) -> object:
 
 def test_C5_engine_failure_rejects_only_the_culprit() -> None:
     world = World(outcome=failing(3))  # type: ignore[arg-type]
-    ids = world.arrive_together(*[8] * 8)
+    ids = world.arrive_together(*[4] * 8)
     world.drain()
     assert world.reasons(ids) == [DONE] * 3 + [FinishReason.FAILED] + [DONE] * 4
     assert [s.bound for s in world.steps[1:]] == [BoundBy.RETRY] * 8  # singly, once
@@ -195,8 +196,8 @@ def test_C5_non_finite_item_of_a_list_names_the_item() -> None:
 
 def test_C5_new_work_takes_turns_with_retries() -> None:
     world = World(outcome=failing(3))  # type: ignore[arg-type]
-    world.arrive_together(*[8] * 32)
-    world.advance()  # the batch fails, 32 retries wait
+    world.arrive_together(*[4] * 8)
+    world.advance()  # the batch fails, 8 retries wait
     fresh = world.arrive(8)
     world.advance()
     assert fresh in {s.request_id for s in world.steps[2].seqs}
@@ -245,7 +246,8 @@ def test_C8_next_batch_is_everything_that_waits() -> None:
 
 
 def test_C8_hundred_at_once_with_ten_rows_are_ten_tens() -> None:
-    world = World(config=SchedulerConfig(max_batch_seqs=10, step_target_ms=10_000))
+    config = SchedulerConfig(max_batch_seqs=10, step_target_ms=10_000, step_overhead_percent=0)
+    world = World(config=config)
     world.arrive_together(*[10] * 100)
     world.drain()
     assert [s.shape.num_seqs for s in world.steps] == [10] * 10
@@ -259,7 +261,7 @@ def test_C10_what_never_fits_is_refused_at_once_with_the_limit() -> None:
     world = World(lanes=[LaneSpec(LANE, 64, 8)])
     world.arrive(60)
     bad = world.arrive(3, 65, 2)
-    assert world.finished[bad][1:] == (FinishReason.NEVER_FITS, 1, -1, 64)
+    assert world.finished[bad][1:] == (FinishReason.NEVER_FITS, 1, -1, 64, 0)
     small = [world.arrive(64), world.arrive(1)]
     world.drain()
     assert set(world.reasons(small)) == {DONE}
@@ -268,7 +270,7 @@ def test_C10_what_never_fits_is_refused_at_once_with_the_limit() -> None:
 def test_C10_more_items_than_any_queue_holds() -> None:
     world = World(config=SchedulerConfig(latency=QueuePolicy(max_queue_size=10)))
     bad = world.arrive(*[1] * 11)
-    assert world.finished[bad][1:] == (FinishReason.NEVER_FITS, -1, -1, 10)
+    assert world.finished[bad][1:] == (FinishReason.NEVER_FITS, -1, -1, 10, 0)
     empty = world.arrive()
     assert world.finished[empty].reason is FinishReason.NEVER_FITS
 

@@ -37,7 +37,7 @@ def test_lines_are_canonical_json_of_integers_and_strings(
             for v in value:
                 check(v)
         if isinstance(value, int):
-            assert -1 <= value < 2**53
+            assert -(2**53) < value < 2**53
 
     for line in recorded[0][1:]:
         record = json.loads(line)

@@ -25,6 +25,7 @@ from runtime_py.batching import (
     TraceRecorder,
     TrafficClass,
 )
+from runtime_py.batching.types import MAX_NS
 
 MS = 1_000_000
 LANE = "m/embed"
@@ -81,12 +82,15 @@ class World:
         *lengths: int,
         traffic: TrafficClass = TrafficClass.LATENCY,
         deadline_ms: float | None = None,
+        target_ms: float = -1,
+        tenant: str = "",
         lane: str = LANE,
         send: bool = True,
     ) -> int:
         """A request arrives now; returns its id. ``send=False`` only makes the event."""
         deadline = -1 if deadline_ms is None else self.now + int(deadline_ms * MS)
-        event = RequestArrived(self._next_id, lane, lengths, traffic, deadline)
+        target = -1 if target_ms < 0 else int(target_ms * MS)
+        event = RequestArrived(self._next_id, lane, lengths, traffic, deadline, target, tenant)
         self._next_id += 1
         self.arrived[event.request_id] = event
         self.arrived_at[event.request_id] = self.now
@@ -193,7 +197,7 @@ class World:
         assert shape.num_seqs == len(step.seqs) > 0
         assert shape.num_tokens == sum(s.num_tokens for s in step.seqs)
         assert shape.sum_len_sq == sum(s.num_tokens**2 for s in step.seqs)
-        config = self.core.config
+        config = lane.config
         assert shape.num_seqs <= min(lane.spec.max_seqs, config.max_batch_seqs or 10**9)
         assert shape.num_tokens <= min(lane.spec.max_tokens, config.max_batch_tokens or 10**9)
         assert 1 <= shape.threads <= self.device.threads
@@ -206,7 +210,8 @@ class World:
     def _check_device(self) -> None:
         assert len(self.running) <= self.device.concurrent_steps
         assert sum(s.shape.threads for s in self.running.values()) <= self.device.threads
-        waiting = any(lane.has_work for lane in self.core.lanes)
+        held = self.core.scheduler.wake_ns < MAX_NS  # to save energy
+        waiting = not held and any(lane.has_work for lane in self.core.lanes)
         if waiting:  # progress: work waits only while the device is full
             used = sum(s.shape.threads for s in self.running.values())
             assert len(self.running) == self.device.concurrent_steps or used == self.device.threads

@@ -88,8 +88,18 @@ def test_E10_missing_or_corrupt_files_are_typed(tmp_path: Path) -> None:
 
 def test_arguments_outside_their_range(artifact: Path) -> None:
     async def test() -> None:
-        with pytest.raises(rt.ArtifactUnsupported, match="URL"):
-            await rt.load("https://models.example/minilm")
+        for name in ("kv_blocks", "kv_bytes", "kv_format"):
+            with pytest.raises(rt.InvalidInput, match=f"{name} is set.*embeddings"):
+                await rt.load(artifact, **{name: "f16" if name == "kv_format" else 5})  # type: ignore[arg-type]
+        with pytest.raises(rt.InvalidInput, match="kv_format is 'q8'"):
+            await rt.load(artifact, kv_format="q8")  # type: ignore[arg-type]
+        for share in (0, True, 1.5, 1001):
+            with pytest.raises(rt.InvalidInput, match="share"):
+                await rt.load(artifact, share=share)  # type: ignore[arg-type]
+        with pytest.raises(rt.InvalidInput, match="max_seqs"):
+            await rt.load(artifact, max_seqs=0)
+        with pytest.raises(rt.InvalidInput, match="torch_device.*does not use torch"):
+            await rt.load(artifact, torch_device="cpu")
         for threads in (0, -1, 1.5, True, 1000):
             with pytest.raises(rt.InvalidInput, match="threads"):
                 await rt.load(artifact, threads=threads)  # type: ignore[arg-type]
@@ -129,7 +139,7 @@ def test_cancelled_loading_closes_what_it_made(
         made.append(Gate())
         return made[0]
 
-    monkeypatch.setattr(loading, "_executor", build)
+    monkeypatch.setattr(loading, "make_executor", build)
 
     async def test() -> None:
         task = asyncio.create_task(rt.load(artifact))

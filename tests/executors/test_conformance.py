@@ -126,10 +126,13 @@ def test_a_bad_step_is_refused_in_one_line(executor: ModelExecutor, bad: str) ->
         executor.run(make())
     assert "\n" not in str(caught.value)
     done = Done()
-    with pytest.raises(InvalidInput, match=words):
+    try:
         executor.submit(make(), done)
+    except InvalidInput as error:  # it is refused here, or the one who waits is told
+        done(error)
+    with pytest.raises(InvalidInput, match=words):
+        done.get()
     assert executor.run(step(4)).statuses == b"\0"  # and nothing is broken by it
-    assert not done.results
 
 
 @pytest.mark.parametrize("tokens", [[1, 2], array("q", [1]), (1,), b"ab"])

@@ -14,7 +14,7 @@ from filelock import FileLock
 from runtime_py.program import TensorFormat
 from tests.js import hosts
 from tests.js.hosts import ROOT, Host, ProcessHost
-from tests.js.tiny import write_tiny
+from tests.js.tiny import write_tiny, write_tiny_decoder
 from tests.ops.write_cases import write_cases
 
 BUILT = ROOT / "runtime_py" / "_wasm"
@@ -84,6 +84,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny_decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny decoder's artifact with exact 8-bit weights and 16-bit activations."""
+    return write_tiny_decoder(tmp_path_factory.mktemp("decoder") / "s8", TensorFormat.S8B32, 16)
+
+
+def cases_in(folder: Path) -> list[str]:
+    names: list[str] = json.loads((folder / "index.json").read_text())
+    return names
+
+
+@pytest.fixture(scope="session")
 def case_data(op_cases: Path) -> dict[str, dict[str, Any]]:
-    names = json.loads((op_cases / "index.json").read_text())
+    """The cases of one step, by their folder."""
+    names = [*cases_in(op_cases), *(f"generation/{n}" for n in cases_in(op_cases / "generation"))]
+    return {name: json.loads((op_cases / name / "case.json").read_text()) for name in names}
+
+
+@pytest.fixture(scope="session")
+def steps_data(op_cases: Path) -> dict[str, dict[str, Any]]:
+    """The cases of a decoder's steps, by their folder."""
+    names = [f"steps/{name}" for name in cases_in(op_cases / "steps")]
     return {name: json.loads((op_cases / name / "case.json").read_text()) for name in names}

@@ -165,18 +165,20 @@ def node20() -> ProcessHost:
     return ProcessHost("node20", [binary, str(JS / "run_node.js")], ("simd",))
 
 
-def _deno(*args: str) -> list[str]:
+def _deno(scripts: str, *args: str) -> list[str]:
+    """Deno with the scripts of the folder or address ``scripts``."""
     binary = shutil.which("deno")
     if binary is None:
         import deno as package
 
         binary = str(package.find_deno_bin())
-    return [binary, "run", "--quiet", "--no-config", *args]
+    imports = f"--import-map={scripts}/import_map.json"
+    return [binary, "run", "--quiet", "--no-config", imports, *args, f"{scripts}/run_deno.js"]
 
 
 def deno() -> ProcessHost:
     """Deno that may read files and nothing else."""
-    command = _deno("--allow-read", str(JS / "run_deno.js"))
+    command = _deno(str(JS), "--allow-read")
     return ProcessHost("deno", command, ("simd", "relaxed"))
 
 
@@ -186,7 +188,7 @@ class DenoNetHost(ProcessHost):
     def __init__(self, server: Server) -> None:
         address = server.origin.removeprefix("http://")
         allow = (f"--allow-net={address}", f"--allow-import={address}")
-        command = _deno(*allow, "--reload", f"{server.origin}/tests/js/run_deno.js")
+        command = _deno(f"{server.origin}/tests/js", *allow, "--reload")
         super().__init__("deno-net", command, ("simd", "relaxed"))
         self.server = server
 

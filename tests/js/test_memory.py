@@ -13,7 +13,7 @@ from tests.js import hosts
 from tests.js.hosts import ChromiumHost, Host, ProcessHost
 from tests.js.tiny import sequences
 
-CYCLES = 20
+CYCLES = {"node24": 50, "chromium": 50}
 WINDOW = 8
 
 
@@ -23,7 +23,7 @@ def test_M4_small_shared_maximum(host: Host, tiny: dict[str, Path]) -> None:
     result = host.run("memory", args)
     assert result["threads"] == host.max_threads
     assert (result["warnings"] == []) == (host.max_threads > 1)
-    assert max(m["maximum"] for m in result["asked"]) < 16384
+    assert max((m["maximum"] for m in result["asked"]), default=0) < 16384
 
 
 def test_M4_no_shared_memory(host: Host, tiny: dict[str, Path]) -> None:
@@ -37,8 +37,8 @@ def test_M4_no_shared_memory(host: Host, tiny: dict[str, Path]) -> None:
 
 
 def test_M3_out_of_memory_names_the_bytes(host: Host, tiny: dict[str, Path]) -> None:
-    args = {"artifact": host.location(tiny["I8B32"]), "maxSharedPages": 0, "maxPages": 16}
-    failure = host.run("memory", args)["failure"]
+    sizes = {"maxSharedPages": 0, "maxPages": 16, "pool": "inline"}
+    failure = host.run("memory", {"artifact": host.location(tiny["I8B32"]), **sizes})["failure"]
     assert failure["name"] == "OutOfMemory"
     assert failure["bytesRequested"] > 0
     assert str(failure["bytesRequested"]) in failure["message"]
@@ -51,7 +51,7 @@ def test_M1_load_and_close_gives_everything_back(
     """Many cycles leave no worker behind: the process ends by itself, the page has none."""
     args = {
         "artifact": host.location(tiny["I8B32"]),
-        "cycles": CYCLES,
+        "cycles": CYCLES.get(host.name, 10),
         "threads": host.max_threads,
         "sequences": sequences(),
     }
@@ -60,11 +60,12 @@ def test_M1_load_and_close_gives_everything_back(
         assert host.workers_after == 0
 
 
-def test_M1_memory_is_flat(node: ProcessHost, tiny: dict[str, Path]) -> None:
+@pytest.mark.parametrize("pool", ["threads", "instances"])
+def test_M1_memory_is_flat(node: ProcessHost, tiny: dict[str, Path], pool: str) -> None:
     node = ProcessHost(
         node.name, [node.command[0], "--expose-gc", *node.command[1:]], node.variants
     )
-    args = {"artifact": str(tiny["F32"]), "cycles": 3 * WINDOW, "threads": 2}
+    args = {"artifact": str(tiny["F32"]), "cycles": 3 * WINDOW, "threads": 2, "pool": pool}
     rss = node.run("cycles", {**args, "sequences": sequences()})["rss"]
     growth = max(rss[-WINDOW:]) - max(rss[:WINDOW])
     assert growth < 24 << 20, [r >> 20 for r in rss]
@@ -87,16 +88,6 @@ def test_M3_peak_while_loading(node: Host, minilm_artifacts: Mapping[str, Path])
     result = min((node.run("peak", args) for _ in range(3)), key=lambda r: r["peak"])
     memory = result["memoryBytes"]
     assert result["peak"] <= 1.2 * memory["weights"] + memory["workspaces"], result
-
-
-def test_lost_thread(node: Host, tiny: dict[str, Path]) -> None:
-    """A thread that dies takes the model with it: every caller is told, none hangs."""
-    args = {"artifact": str(tiny["I8B32"]), "sequences": sequences()}
-    result = node.run("lost", args)
-    assert result["workers"] == 2
-    assert {f["name"] for f in result["failures"] if f} == {"DeviceLost"}
-    assert result["later"]["name"] == "DeviceLost"
-    assert "load the model again" in result["later"]["message"]
 
 
 def test_M5_worker_script_not_found(browser: Any, tiny: dict[str, Path]) -> None:

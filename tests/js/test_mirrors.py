@@ -33,6 +33,7 @@ def test_ops() -> None:
     }
     assert js_enums(text) == python
     assert f"export const BLOCK = {ops.BLOCK};" in text
+    assert f"export const KV_BLOCK = {ops.KV_BLOCK};" in text
 
 
 def test_errors() -> None:
@@ -65,6 +66,41 @@ def test_abi(c_enum: str, prefix: str, js_name: str) -> None:
     assert javascript[js_name] == c
     (version,) = re.findall(r"#define V_ABI_VERSION (\d+)", header)
     assert f"ABI_VERSION = {version};" in (SRC / "wasm" / "abi.js").read_text()
+
+
+def words_of(header: str, struct: str) -> dict[str, int]:
+    """Where each field of a struct of 32-bit words lies, as JavaScript spells it."""
+    (body,) = re.findall(r"typedef struct \{((?:(?!typedef)[^#])*?)\} " + struct + ";", header)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    body = re.sub(r"struct \{.*?\} top\[\w+\];", "uint32_t top;", body, flags=re.S)
+    names = [
+        n.strip() for names in re.findall(r"\w+_t ([^;]+);|float ([^;]+);", body) for n in names
+    ]
+    return {n.upper(): i for i, n in enumerate(", ".join(filter(None, names)).split(", "))}
+
+
+def test_sampling_records() -> None:
+    header = (ROOT / "wasm" / "include" / "volery.h").read_text()
+    text = (SRC / "wasm" / "abi.js").read_text()
+    rows = js_enums(text)
+    sizes = dict(re.findall(r"sizeof\((v_\w+)\) == (\d+)", header))
+    for name, struct in (("SampleRow", "v_sample_row"), ("SampledRow", "v_sampled")):
+        words = words_of(header, struct)
+        words.pop("ZERO", None)
+        assert rows[name].pop("WORDS") == int(sizes[struct]) // 4
+        assert rows[name] == words
+    (no_mask,) = re.findall(r"#define V_NO_MASK (0x\w+)u", header)
+    (top,) = re.findall(r"#define V_MAX_TOP (\d+)", header)
+    assert f"NO_MASK = {no_mask};" in text
+    assert f"MAX_TOP = {top};" in text
+
+
+def test_cache_formats() -> None:
+    header = (ROOT / "wasm" / "include" / "volery.h").read_text()
+    numbers = {name.lower(): int(n) for name, n in re.findall(r"V_CACHE_(F\d+) = (\d)", header)}
+    text = (SRC / "wasm" / "instance.js").read_text()
+    (names,) = re.findall(r"KV_FORMATS = .*?\[([^\]]*)\]", text)
+    assert [n.strip(' "') for n in names.split(",")] == sorted(numbers, key=lambda n: numbers[n])
 
 
 def test_exports_declared() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.js.hosts import Host
 from tests.ops.backends import WASMTIME
-from tests.ops.cases import all_cases
+from tests.ops.cases import all_cases, generation_cases
 
 
 def outputs_of(host: Host, op_cases: Path, names: list[str], variant: str, threads: int) -> Any:
@@ -20,12 +20,17 @@ def outputs_of(host: Host, op_cases: Path, names: list[str], variant: str, threa
     return host.run("ops", {"folders": folders, "variant": variant, "threads": threads})
 
 
+def is_quantized(name: str) -> bool:
+    """Whether a case's weights are in a format whose arithmetic is fixed to the bit."""
+    return any(fmt in name for fmt in ("i8", "i4", "s8"))
+
+
 def one_of_each_kind(names: Iterable[str]) -> list[str]:
     """Every kernel once: with threads a case costs the start of a pool."""
     simple = ("unary", "binary", "glu", "pool", "normalize")
     kinds = {}
     for name in names:
-        words = name.split("-")
+        words = name.removeprefix("generation/").split("-")
         kinds[tuple(words[: 1 if words[0] in simple else 2])] = name
     return list(kinds.values())
 
@@ -94,7 +99,7 @@ def test_variants_agree_on_quantized_cases(
     """Plain and relaxed builds give the same bits wherever the weights are quantized."""
     simd, relaxed = node_outputs["simd"], node_outputs["relaxed"]
     differing = {n for n in case_data if simd[n]["outputs"] != relaxed[n]["outputs"]}
-    assert not {n for n in differing if "i8" in n or "i4" in n}
+    assert not set(filter(is_quantized, differing))
 
 
 def test_wasmtime_gives_the_same_bits(
@@ -102,11 +107,11 @@ def test_wasmtime_gives_the_same_bits(
 ) -> None:
     """V8 and wasmtime agree on every case of the plain build and, where weights are
     quantized, of the relaxed one."""
-    cases = all_cases()
+    cases = {**all_cases(), **{f"generation/{n}": c for n, c in generation_cases().items()}}
     differing = []
     for variant in ("simd", "relaxed"):
         for name, case in cases.items():
-            if variant == "relaxed" and not ("i8" in name or "i4" in name):
+            if variant == "relaxed" and not is_quantized(name):
                 continue
             step = case.step
             executor = WASMTIME[variant](

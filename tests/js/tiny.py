@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from runtime_py.executors.base import SeqRow, Step
+from runtime_py.executors.base import ExecutorLimits, SeqRow, Step
 from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.program import Program, TensorFormat
+from tests.ops.cases import decoder as decoders
 from tests.ops.cases.encoder import VOCAB, encoder, weights_of
 
 SHARDS = 3
@@ -50,7 +51,7 @@ def split(parts: dict[str, Any], program: Program) -> list[dict[str, Any]]:
     return shards
 
 
-def write_manifest(folder: Path) -> None:
+def write_manifest(folder: Path, sections: dict[str, Any] | None = None) -> None:
     """List the folder's files as they are now."""
     files = {
         file.name: {
@@ -65,22 +66,51 @@ def write_manifest(folder: Path) -> None:
         "format_version": 1,
         "limits": {"max_tokens": 256},
         "files": files,
+        **(sections or {}),
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def write_tiny(folder: Path, fmt: TensorFormat) -> Path:
-    """Write the artifact and return its folder."""
-    folder.mkdir(parents=True)
+    """Write an encoder's artifact and return its folder."""
     program, parts = encoder(fmt)
     step = packed(sequences())
     truth = ReferenceExecutor.from_weights(program, weights_of(program, parts)).run(step)
-    vectors = np.asarray(truth.output)
+    _write(folder, program, parts, sequences(), np.asarray(truth.output))
+    write_manifest(folder)
+    return folder
+
+
+def write_tiny_decoder(folder: Path, fmt: TensorFormat, bits: int) -> Path:
+    """Write a decoder's artifact and return its folder."""
+    program, parts = decoders.decoder(fmt, bits, window=40)
+    limits = ExecutorLimits(256, 1, 1, 1, kv_blocks=8, max_wanted=1)
+    truth = ReferenceExecutor.from_weights(program, weights_of(program, parts), limits=limits)
+    rows = []
+    for ids in sequences():
+        last = Step(
+            array("i", ids),
+            [SeqRow(0, len(ids))],
+            block_tables=[array("i", range(8))],
+            wanted=[len(ids) - 1],
+        )
+        rows.append(np.asarray(truth.run(last).output)[0])
+    _write(folder, program, parts, sequences(), np.array(rows))
+    generation = {"max_context": decoders.POSITIONS, "kv_bytes_per_token": 384}
+    write_manifest(folder, {"tasks": ["generate"], "generation": generation})
+    return folder
+
+
+def _write(
+    folder: Path, program: Program, parts: dict[str, Any], ids: list[list[int]], outputs: Any
+) -> None:
+    """Everything but the manifest."""
+    folder.mkdir(parents=True)
     goldens = {
         "tolerance": {"cosine": 0.9995},
         "cases": [
-            {"text": f"text {i}", "token_ids": ids, "embedding": vectors[i].tolist()}
-            for i, ids in enumerate(sequences())
+            {"text": f"text {i}", "token_ids": tokens, "embedding": row.tolist()}
+            for i, (tokens, row) in enumerate(zip(ids, outputs, strict=True))
         ],
     }
     (folder / "goldens.json").write_text(json.dumps(goldens))
@@ -88,5 +118,3 @@ def write_tiny(folder: Path, fmt: TensorFormat) -> Path:
     for i, shard in enumerate(split(parts, program)):
         name = f"weights-{i + 1:05}-of-{SHARDS:05}.safetensors"
         (folder / name).write_bytes(save(shard))
-    write_manifest(folder)
-    return folder

@@ -150,4 +150,4 @@ def _row(r: Request) -> SamplingRow:
     plain = r.row.repetition_penalty == 1 and not (
         r.row.presence_penalty or r.row.frequency_penalty
     )
-    return replace(r.row, position=len(r.tokens), penalized=() if plain else penalized)
+    return r.row._replace(position=len(r.tokens), penalized=() if plain else penalized)

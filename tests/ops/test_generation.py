@@ -102,10 +102,10 @@ def test_samples_of_one_prompt_share_its_blocks_and_differ_by_seed() -> None:
         prompt = sequences(VOCAB, [length])[0]
         row = SamplingRow(1.0)
         several = [Request(prompt, 12, row)] + [
-            Request(prompt, 12, replace(row, seed=i), joins=2 + i, fork_of=0) for i in (1, 2, 3)
+            Request(prompt, 12, row._replace(seed=i), joins=2 + i, fork_of=0) for i in (1, 2, 3)
         ]
         one_by_one = [
-            generate(executor, [Request(prompt, 12, replace(row, seed=i))])[0] for i in range(4)
+            generate(executor, [Request(prompt, 12, row._replace(seed=i))])[0] for i in range(4)
         ]
         assert generate(executor, several) == one_by_one
         assert len({tuple(tokens) for tokens in one_by_one}) == 4

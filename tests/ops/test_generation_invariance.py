@@ -155,10 +155,10 @@ def test_samples_of_one_prompt_share_its_blocks(models: Models) -> None:
         prompt = sequences(VOCAB, [length])[0]
         row = SamplingRow(1.0)
         several = [Request(prompt, 12, row)] + [
-            Request(prompt, 12, replace(row, seed=i), joins=2 + i, fork_of=0) for i in (1, 2, 3)
+            Request(prompt, 12, row._replace(seed=i), joins=2 + i, fork_of=0) for i in (1, 2, 3)
         ]
         one_by_one = [
-            generate(model, [Request(prompt, 12, replace(row, seed=i))])[0] for i in range(4)
+            generate(model, [Request(prompt, 12, row._replace(seed=i))])[0] for i in range(4)
         ]
         assert generate(model, several) == one_by_one
 

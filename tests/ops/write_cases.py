@@ -29,7 +29,6 @@ where ``logprob`` is ``null`` when ``token_id`` is -1. A sampling row has the fi
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import sys
@@ -101,7 +100,7 @@ def step_json(step: Step, output: Output, statuses: bytes) -> Json:
 
 
 def sampling_json(row: SamplingRow) -> Json:
-    fields: Json = dataclasses.asdict(row)
+    fields: Json = row._asdict()
     fields["seed"] = str(row.seed)  # past what JSON's numbers hold
     if row.mask is not None:
         fields["mask"] = np.frombuffer(row.mask, "<u4").tolist()

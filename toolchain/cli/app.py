@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from runtime_py.errors import VoleryError
-from toolchain.cli import build, embed, export, inspect, verify
+from toolchain.cli import bench, build, chat, embed, export, generate, inspect, simulate, verify
 
-COMMANDS = (export, inspect, verify, build, embed)
+COMMANDS = (export, inspect, verify, build, embed, generate, chat, bench, simulate)
 
 
 class _Group(TyperGroup):
@@ -27,6 +27,8 @@ class _Group(TyperGroup):
             message = " ".join(str(e).splitlines())
             print(f"error: {message}", file=sys.stderr)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
 
 
 def make_app() -> typer.Typer:
@@ -37,7 +39,7 @@ def make_app() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        help="Turn text-embedding models into small artifacts for WebAssembly, and run them.",
+        help="Turn embedding and language models into small WebAssembly artifacts, and run them.",
     )
 
     @app.callback()

@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from toolchain.cli.language import show_language
 from toolchain.cli.progress import StageDisplay
 
 if TYPE_CHECKING:
     from toolchain.pipeline import ExportReport
+    from toolchain.verify.numerics import NumericsReport
 
 
 class _Quantization(StrEnum):
@@ -41,12 +43,18 @@ def register(app: typer.Typer) -> None:
 def export(
     model: Annotated[
         str,
-        typer.Argument(help="A directory, an installed model package, a hub id or a model.onnx."),
+        typer.Argument(
+            help="A directory, an installed model package, a hub id, a .gguf or a .onnx file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the artifact.")],
     quantize: Annotated[
         _Quantization, typer.Option("--quantize", "-q", help="Format of the weights.")
     ] = _Quantization.i8,
+    activations: Annotated[
+        int | None,
+        typer.Option(help="Bits of a quantized language model's activations: 16 (default) or 8."),
+    ] = None,
     exporter: Annotated[_Exporter, typer.Option(help="What traces the model.")] = _Exporter.optimum,
     opset: Annotated[int | None, typer.Option(help="ONNX operator set.")] = None,
     optimize: Annotated[
@@ -61,7 +69,11 @@ def export(
         int | None, typer.Option(help="A lower length limit than the model's own.")
     ] = None,
     keep_onnx: Annotated[
-        bool, typer.Option("--keep-onnx", help="Keep the f32 graph in OUTPUT.onnx/.")
+        bool,
+        typer.Option(
+            "--keep-onnx",
+            help="Keep the f32 graph (and a language model's quantized one) in OUTPUT.onnx/.",
+        ),
     ] = False,
     allow_accuracy_loss: Annotated[
         bool, typer.Option("--allow-accuracy-loss", help="Write it even below the accuracy gate.")
@@ -76,6 +88,7 @@ def export(
             model,
             output,
             scheme=quantize.value,
+            activation_bits=activations,
             exporter=exporter.value,
             opset=opset,
             optimize=optimize.value,
@@ -92,7 +105,29 @@ def export(
 
 def show(report: ExportReport, console: Console) -> None:
     """Print the numerics table and where the artifact is."""
-    n = report.numerics
+    from toolchain.verify.language import LanguageReport
+
+    numerics = report.numerics
+    if isinstance(numerics, LanguageReport):
+        show_language(numerics, f"{report.model_id}, {report.scheme}", console)
+    else:
+        show_vectors(numerics, report, console)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False)
+    goldens = ", ".join(f"{b} {c:.6f}" for b, c in report.verified.goldens.items())
+    console.print(f"goldens: {goldens}", markup=False, highlight=False)
+    if report.onnx_path:
+        console.print(f"graph: {report.onnx_path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{report.path}: {report.total_bytes / 1e6:.2f} MB in {sum(report.seconds.values()):.0f} s",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_vectors(n: NumericsReport, report: ExportReport, console: Console) -> None:
+    """The accuracy of an embedding model."""
     table = Table(title=f"{report.model_id}: accuracy against the f32 graph", title_justify="left")
     for column in ("scheme", "texts", "worst cosine", "mean cosine", "max |diff|", "gate", "on"):
         table.add_column(column, justify="left" if column in ("scheme", "on") else "right")
@@ -107,15 +142,3 @@ def show(report: ExportReport, console: Console) -> None:
         style=None if n.passed else "red",
     )
     console.print(table)
-    for note in report.notes:
-        console.print(f"note: {note}", markup=False)
-    goldens = ", ".join(f"{b} {c:.6f}" for b, c in report.verified.goldens.items())
-    console.print(f"goldens: {goldens}", markup=False, highlight=False)
-    if report.onnx_path:
-        console.print(f"graph: {report.onnx_path}", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"{report.path}: {report.total_bytes / 1e6:.2f} MB in {sum(report.seconds.values()):.0f} s",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def export_onnx(
     opset: int | None = None,
     optimize: Optimizer = "none",
     external_data_bytes: int = EXTERNAL_DATA_BYTES,
+    progress: Callable[[float], None] | None = None,
 ) -> OnnxModel:
     """Export ``source`` to ``out_dir / "model.onnx"`` and prove it against PyTorch.
 
@@ -52,6 +54,7 @@ def export_onnx(
         opset: None is 18, which every exporter and engine handles.
         optimize: "ort" runs ONNX Runtime's transformer optimizer on the graph.
         external_data_bytes: weights beyond this many bytes go to a file beside the graph.
+        progress: called with the share of the work that is done, 0 to 1.
 
     A source that already is a graph is returned as it is.
 
@@ -64,12 +67,16 @@ def export_onnx(
         model = read_graph(source.onnx_path)
         return OnnxModel(source.onnx_path, "given", opset_of(model), _versions())
     chosen = _check_options(exporter, opset, optimize, source.task)
+    report = progress or (lambda share: None)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     with quiet():
+        report(0.02)
         model = load_torch_model(source, fused_attention=exporter == "dynamo")
+        report(0.25)
         writer = _export(model, path, exporter, chosen, source.task)
+        report(0.75)
         graph = repair(onnx.load(str(path)))
         if optimize == "ort":
             write_graph(graph, path, external_data_bytes)
@@ -78,6 +85,7 @@ def export_onnx(
         _remove_strays(folder, path)
         write_graph(graph, path, external_data_bytes)
         del graph
+        report(0.85)
         worst = verify_graph(
             path,
             model,

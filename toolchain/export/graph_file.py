@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import onnx
@@ -70,3 +71,11 @@ def write_graph(model: onnx.ModelProto, path: Path, external_bytes: int) -> None
         size_threshold=1024,
         convert_attribute=False,
     )
+
+
+def copy_graph(path: Path, folder: Path) -> Path:
+    """Copy the graph in ``path``, with any external data, into ``folder``; the copy's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in [path, *path.parent.glob(f"{path.name}*data*")]:
+        shutil.copy2(file, folder / file.name)
+    return folder / path.name

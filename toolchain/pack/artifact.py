@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from runtime_py.artifact.manifest import (
 from runtime_py.program import Program, Rows
 from toolchain.pack.folder import atomic_folder
 from toolchain.pack.shards import write_shards
-from toolchain.quantize import QuantizedModel, Scheme
+from toolchain.quantize import QuantizedModel
 from toolchain.sources import ModelSource
-from toolchain.sources.pipeline import EmbeddingPipeline
+from toolchain.sources.architectures import Task
 
 CREATED_BY = "volery 0.1.0"
+_SECTIONS: Mapping[Task, str] = {"embed": "embedding", "generate": "generation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,17 @@ class Contents:
     """Everything that an artifact is made of.
 
     Attributes:
-        numerics, cost_profile: objects of the manifest; None leaves them out.
+        task: "embed" or "generate".
+        details: the manifest's section of the task: ``embedding`` or ``generation``.
+        quantization, numerics, cost_profile: objects of the manifest; None leaves the
+            last two out.
+        files: further files, name -> content.
     """
 
     source: ModelSource
-    pipeline: EmbeddingPipeline
-    scheme: Scheme
+    task: Task
+    details: Mapping[str, Any]
+    quantization: Mapping[str, str]
     model: QuantizedModel
     max_tokens: int
     max_tokens_source: str
@@ -45,6 +51,7 @@ class Contents:
     goldens: bytes
     numerics: Mapping[str, Any] | None
     cost_profile: Mapping[str, Any] | None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def write_artifact(
@@ -67,7 +74,10 @@ def write_artifact(
         shards = write_shards(folder, contents.model.program, contents.model.parts)
         (folder / TOKENIZER).write_bytes(contents.tokenizer)
         (folder / GOLDENS).write_bytes(contents.goldens)
-        files = {name: _entry(folder / name) for name in (PROGRAM, *shards, TOKENIZER, GOLDENS)}
+        for name, content in contents.files.items():
+            (folder / name).write_bytes(content)
+        names = (PROGRAM, *shards, TOKENIZER, GOLDENS, *contents.files)
+        files = {name: _entry(folder / name) for name in names}
         manifest = _manifest(contents, files)
         text = json.dumps(manifest, ensure_ascii=False, indent=1)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -88,7 +98,7 @@ def memory(program: Program, weights_bytes: int) -> dict[str, int]:
 
 
 def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    source, program, scheme = contents.source, contents.model.program, contents.scheme
+    source, program = contents.source, contents.model.program
     weights_bytes = sum(int(p.nbytes) for p in contents.model.parts.values())
     return {
         "format": FORMAT,
@@ -100,20 +110,15 @@ def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dic
             "license": source.license,
             "revision": source.revision,
         },
-        "tasks": ["embed"],
+        "tasks": [contents.task],
         "limits": {
             "max_tokens": contents.max_tokens,
             "max_tokens_source": contents.max_tokens_source,
             "max_positions": program.max_positions,
             "vocab_size": program.vocab_size,
         },
-        "embedding": contents.pipeline.manifest(),
-        "quantization": {
-            "name": scheme.name,
-            "linear": " + ".join(dict.fromkeys((scheme.linear.name, scheme.residual.name))),
-            "embedding": scheme.embedding.name,
-            "activations": scheme.activations,
-        },
+        _SECTIONS[contents.task]: contents.details,
+        "quantization": contents.quantization,
         "numerics": contents.numerics,
         "memory": memory(program, weights_bytes),
         "cost_profile": contents.cost_profile,

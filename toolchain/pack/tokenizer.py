@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, ArtifactUnsupported
+from runtime_py.errors import ArtifactCorrupt
 from toolchain.sources import ModelSource
+from toolchain.sources.tokenizers import fast_tokenizer
 
 _FUZZ_TEXTS = 200
 
@@ -29,7 +29,7 @@ def tokenizer_json(source: ModelSource, *, lower_case: bool, samples: Sequence[s
         ArtifactMissing, ArtifactUnsupported: the model has no fast tokenizer.
         ArtifactCorrupt: the written file encodes a text differently.
     """
-    original = _fast_tokenizer(source)
+    original = fast_tokenizer(source)
     original.no_truncation()
     original.no_padding()
     config: dict[str, Any] = json.loads(original.to_str())
@@ -52,41 +52,6 @@ def tokenizer_json(source: ModelSource, *, lower_case: bool, samples: Sequence[s
                 f"{expected[:8]}; report this model's tokenizer"
             )
     return data
-
-
-def _fast_tokenizer(source: ModelSource) -> Tokenizer:
-    """The tokenizer that transformers builds, or ``tokenizer.json`` where it cannot."""
-    file = source.path / "tokenizer.json"
-    if (source.path / "config.json").is_file() or not file.is_file():
-        from transformers import AutoTokenizer
-        from transformers.utils import logging as transformers_logging
-
-        verbosity = transformers_logging.get_verbosity()
-        transformers_logging.set_verbosity(logging.ERROR)
-        try:
-            auto = AutoTokenizer.from_pretrained(
-                source.path, use_fast=True, local_files_only=True, trust_remote_code=False
-            )
-        except Exception as e:  # the library raises many types
-            raise ArtifactMissing(
-                f"{source.path} has no tokenizer that can be loaded "
-                f"({str(e).splitlines()[0] if str(e) else type(e).__name__}); "
-                "put tokenizer.json beside the model"
-            ) from None
-        finally:
-            transformers_logging.set_verbosity(verbosity)
-        if not auto.is_fast:
-            raise ArtifactUnsupported(
-                f"{type(auto).__name__} is written in Python, expected a fast tokenizer; "
-                "put tokenizer.json beside the model"
-            )
-        return Tokenizer.from_str(auto.backend_tokenizer.to_str())
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as e:  # the library raises plain Exception
-        raise ArtifactCorrupt(
-            f"{file} cannot be loaded ({str(e).splitlines()[0]}); fetch it again"
-        ) from None
 
 
 def _lower_cased(normalizer: dict[str, Any] | None) -> dict[str, Any]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from runtime_py.program import BLOCK, Tensor, TensorFormat
+from runtime_py.executors.reference.dequantize import dequantize
+from runtime_py.executors.weights import MemoryWeights
+from runtime_py.program import BLOCK, Program, Tensor, TensorFormat
 
 Floats = npt.NDArray[np.float32]
 Parts = dict[str, npt.NDArray[np.generic]]
 """Entry name -> array, as it goes into the shards."""
 
 MAX_F16 = 65504.0
+_RANGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class BlockCodes:
 
 
 def encode(tensor: Tensor, weight: Floats) -> Parts:
-    """The parts of a tensor whose format needs no calibration (F32, F16, I8R)."""
+    """The parts of a tensor whose format needs no calibration (F32, F16, I8R, S8B32)."""
     match tensor.format:
         case TensorFormat.F32:
             return {tensor.name: weight.astype("<f4")}
@@ -55,8 +59,29 @@ def encode(tensor: Tensor, weight: Floats) -> Parts:
         case TensorFormat.I8R:
             codes, scale = round_rows(weight)
             return dict(zip(tensor.parts, (codes, scale), strict=True))
+        case TensorFormat.S8B32:
+            return dict(zip(tensor.parts, round_blocks(weight), strict=True))
         case _:
             raise ValueError(f"{tensor.format.name} needs block codes")
+
+
+def decode(tensor: Tensor, stored: Mapping[str, npt.NDArray[np.generic]]) -> Floats:
+    """The values that a backend sees in the stored parts of ``tensor``, f32."""
+    held = {name: np.ascontiguousarray(stored[name]) for name in tensor.parts}
+    source = MemoryWeights(
+        Program((), (tensor,), (), 0, 1, 0), {name: part.data for name, part in held.items()}
+    )
+    return dequantize(tensor, source.iter_rows(0, _RANGE_BYTES))
+
+
+def round_blocks(weight: Floats) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
+    """S8B32 codes in -127..127, i8 [N, Kp], and scales, f16 [N, Kp / 32]."""
+    rows = len(weight)
+    blocks = np.pad(weight, ((0, 0), (0, -weight.shape[1] % BLOCK))).reshape(rows, -1, BLOCK)
+    scale = (np.abs(blocks).max(axis=2) / np.float32(127)).astype(np.float16)
+    step = scale.astype(np.float32)[..., None]
+    codes = np.rint(np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0))
+    return codes.clip(-127, 127).astype(np.int8).reshape(rows, -1), scale
 
 
 def round_rows(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:

@@ -42,10 +42,14 @@ class Scheme:
         """Largest code of `linear`; 0 for the float formats."""
         return LEVELS.get(self.linear, 0)
 
-    @property
-    def activations(self) -> str:
-        """How the inputs of linear ops are rounded, as the manifest says it."""
-        return "i8 block 32" if self.levels else "f32"
+    def manifest(self) -> dict[str, str]:
+        """The manifest's ``quantization`` object."""
+        return {
+            "name": self.name,
+            "linear": " + ".join(dict.fromkeys((self.linear.name, self.residual.name))),
+            "embedding": self.embedding.name,
+            "activations": "i8 block 32" if self.levels else "f32",
+        }
 
 
 _F32, _F16 = TensorFormat.F32, TensorFormat.F16
@@ -61,6 +65,46 @@ SCHEMES: Mapping[str, Scheme] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class DecoderScheme:
+    """A named choice of formats for a language model.
+
+    Attributes:
+        linear: format of the layers' weights.
+        residual: of those whose output is added to the residual stream, unless the model's
+            file has their codes in fewer bits.
+        table: of the embedding and of the head, which are one tensor where they are tied.
+        positions: of a table of learned positions.
+        min_top1: least share of tokens whose most likely successor is that of the f32 graph.
+        max_perplexity_rise: most that the perplexity may rise by, as a share.
+    """
+
+    name: str
+    linear: TensorFormat
+    residual: TensorFormat
+    table: TensorFormat
+    positions: TensorFormat
+    min_top1: float
+    max_perplexity_rise: float
+
+    @property
+    def levels(self) -> int:
+        """Largest code of `linear`; 0 for the float formats."""
+        return LEVELS.get(self.linear, 0)
+
+
+_S8 = TensorFormat.S8B32
+DECODER_SCHEMES: Mapping[str, DecoderScheme] = {
+    s.name: s
+    for s in (
+        DecoderScheme("f32", _F32, _F32, _F32, _F32, 0.998, 0.001),
+        DecoderScheme("f16", _F16, _F16, _F16, _F16, 0.99, 0.005),
+        DecoderScheme("i8", _I8, _I8, _S8, _F16, 0.95, 0.01),
+        DecoderScheme("i4", _I4, _I8, _S8, _F16, 0.90, 0.05),
+    )
+}
+
+
 def find_scheme(name: str) -> Scheme:
     """The scheme called ``name``.
 
@@ -70,3 +114,8 @@ def find_scheme(name: str) -> Scheme:
     if name not in SCHEMES:
         raise InvalidInput(f"quantization {name!r} is unknown, expected one of {list(SCHEMES)}")
     return SCHEMES[name]
+
+
+def find_decoder_scheme(name: str) -> DecoderScheme:
+    """The scheme called ``name`` for language models; they have the same names."""
+    return DECODER_SCHEMES[find_scheme(name).name]

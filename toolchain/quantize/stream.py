@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime_py.executors.base import SeqRow
+from runtime_py.executors.reference.cache import PagedCache
 from runtime_py.executors.reference.ops import OPS
 from runtime_py.executors.reference.state import State
 from runtime_py.program import Op, Program, Rows
@@ -45,15 +46,17 @@ class Stream:
         self.states = [
             _state(program, self._tensors, batch, quantize_activations) for batch in batches
         ]
+        power = 0.0 if program.is_decoder else -1.5
         self.row_weights = [
-            np.concatenate([np.full(len(ids), len(ids) ** -1.5, np.float32) for ids in batch])
+            np.concatenate([np.full(len(ids), len(ids) ** power, np.float32) for ids in batch])
             for batch in batches
         ]
         """Per step, f32 [T]: how much a token's error counts.
 
         A vector is the mean over its n tokens: their errors shrink it by n where they agree
         and by n ** 0.5 where they do not, so a token's squared error counts n ** -1 to
-        n ** -2. In between, short texts, which are the hardest, get their due.
+        n ** -2. In between, short texts, which are the hardest, get their due. To a
+        language model every token counts alike.
         """
 
     def set_tensor(self, index: int, value: Floats) -> None:
@@ -68,7 +71,9 @@ class Stream:
         """Execute op number ``index`` on every step."""
         for state in self.states:
             with np.errstate(all="ignore"):
-                state.slots[op.out] = OPS[op.kind](state, op, index)
+                out = OPS[op.kind](state, op, index)
+                if op.out >= 0:
+                    state.slots[op.out] = out
 
 
 def batched(token_ids: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
@@ -92,6 +97,7 @@ def _state(
         seqs.append(SeqRow(len(ids), len(text)))
         ids.extend(text)
     positions = np.concatenate([np.arange(len(text)) for text in batch])
+    decoder = program.is_decoder
     state = State(
         np,
         np.float32,
@@ -100,12 +106,28 @@ def _state(
         np.array(ids, np.int64),
         positions,
         seqs,
-        block_tables=(),
-        wanted=np.zeros(0, np.int64),
-        cache=None,
+        block_tables=[np.array([i]) for i in range(len(seqs))] if decoder else (),
+        wanted=np.arange(len(ids)) if decoder else np.zeros(0, np.int64),
+        cache=_LayerCache() if decoder else None,
         quantize_activations=quantized,
         observe=None,
     )
-    rows = {Rows.TOKENS: len(ids), Rows.SEQS: len(seqs)}
+    rows = {Rows.TOKENS: len(ids), Rows.SEQS: len(seqs), Rows.PICKED: 0}
     state.slots = [np.zeros((rows[s.rows], s.width), np.float32) for s in program.slots]
     return state
+
+
+class _LayerCache(PagedCache):
+    """Keys and values of the latest layer only: a layer's attention follows its CACHE op.
+
+    A sequence's block table holds its number, and its keys come whole.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Floats, Floats]] = {}
+
+    def write(self, layer: int, table: Any, start: int, keys: Floats, values: Floats) -> None:
+        self._rows[int(table[0])] = (keys, values)
+
+    def read(self, layer: int, table: Any, length: int) -> tuple[Floats, Floats]:
+        return self._rows[int(table[0])]

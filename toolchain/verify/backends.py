@@ -12,11 +12,16 @@ from runtime_py.program import Program
 from toolchain.verify.steps import STEP_TOKENS
 
 _MAX_SEQS = 256
+_DECODER_LIMITS = ExecutorLimits(512, 32, 1, 1, kv_blocks=96, max_wanted=128)
+"""Room for what is measured here: 3,072 tokens of context, chunks of prompts."""
 
 
-def max_step_tokens(program: Program) -> int:
-    """Tokens that a step must be able to hold: the longest text, or a packed step."""
-    return max(STEP_TOKENS, program.max_positions or 8192)
+def executor_limits(program: Program) -> ExecutorLimits:
+    """What a step must be able to hold: the longest text, or a packed step."""
+    if program.is_decoder:
+        return _DECODER_LIMITS
+    tokens = max(STEP_TOKENS, program.max_positions or 8192)
+    return ExecutorLimits(tokens, _MAX_SEQS, threads=1, concurrent_steps=1)
 
 
 def wasm_executor(program: Program, weights: WeightSource) -> ModelExecutor | None:
@@ -25,9 +30,16 @@ def wasm_executor(program: Program, weights: WeightSource) -> ModelExecutor | No
         from runtime_py.executors.wasmtime import WasmtimeExecutor
     except ImportError:
         return None
+    limits = executor_limits(program)
     try:
         return WasmtimeExecutor.from_weights(
-            program, weights, threads=1, max_tokens=max_step_tokens(program), max_seqs=_MAX_SEQS
+            program,
+            weights,
+            threads=1,
+            max_tokens=limits.max_tokens,
+            max_seqs=limits.max_seqs,
+            kv_blocks=limits.kv_blocks,
+            max_wanted=limits.max_wanted,
         )
     except ArtifactMissing:
         return None
@@ -35,7 +47,7 @@ def wasm_executor(program: Program, weights: WeightSource) -> ModelExecutor | No
 
 def reference_executor(program: Program, weights: WeightSource) -> ModelExecutor:
     """The numpy reference in float32, for corpora; `ReferenceExecutor` itself is float64."""
-    limits = ExecutorLimits(max_step_tokens(program), _MAX_SEQS, threads=1, concurrent_steps=1)
+    limits = executor_limits(program)
     return ReferenceExecutor.from_weights(program, weights, dtype="float32", limits=limits)
 
 

@@ -1,4 +1,4 @@
-"""Everything about a quantized model that has to be measured before it is written."""
+"""Everything about a quantized encoder that has to be measured before it is written."""
 
 from __future__ import annotations
 

@@ -107,6 +107,29 @@ for (const [name, type] of Object.entries(NAMES)) {
 }
 
 /**
+ * An error as a message to another thread can carry it.
+ *
+ * @param {unknown} error
+ * @returns {Record<string, unknown>}
+ */
+export function toPlain(error) {
+  if (!(error instanceof Error)) return { name: "Error", message: String(error) };
+  const { name, message } = error;
+  return { ...error, name, message, cause: error.cause && String(error.cause) };
+}
+
+/**
+ * The error that `toPlain` was given; one that is not ours becomes a `VoleryError`.
+ *
+ * @param {Record<string, any>} plain
+ * @returns {VoleryError}
+ */
+export function fromPlain({ name, message, ...detail }) {
+  const Kind = /** @type {Record<string, any>} */ (NAMES)[name];
+  return Kind ? new Kind(message, detail) : new VoleryError(`${name}: ${message}`, detail);
+}
+
+/**
  * Throw `Aborted` if the signal has fired.
  *
  * @param {AbortSignal | undefined} signal

@@ -2,43 +2,48 @@
  * The executor: a program with its weights in wasm memory, and the threads that run it.
  * Every host makes it from bytes, so the table of op cases runs without artifacts.
  */
-import { Aborted, InvalidInput, OutOfMemory } from "./errors.js";
-import { InlinePool } from "./pool/inline.js";
-import { ThreadPool } from "./pool/pool.js";
+import { BackendStarter } from "./backend.js";
+import { Aborted, InvalidInput } from "./errors.js";
+import { RecoveringPool } from "./pool/recovery.js";
 import { decodeProgram } from "./program/format.js";
-import { encodeStep, readResult, writeStep } from "./step.js";
-import { Runtime } from "./wasm/instance.js";
-import { stagingBytes, WeightLoader } from "./wasm/load.js";
-import { canPostSharedMemory } from "./wasm/probes.js";
-import { chooseVariant, loadModule } from "./wasm/variants.js";
+import { StepChecker } from "./step/check.js";
+import { samplingWords } from "./step/check-sampling.js";
+import { KV_FORMATS } from "./wasm/instance.js";
 
 /** @typedef {import("./hosts/web.js").Host} Host */
-/** @typedef {import("./pool/inline.js").StepRunner} StepRunner */
+/** @typedef {import("./backend.js").Backend} Backend */
+/** @typedef {import("./pool/runner.js").StepRunner} StepRunner */
 /** @typedef {import("./program/format.js").ProgramInfo} ProgramInfo */
 /** @typedef {import("./step.js").Step} Step */
+/** @typedef {import("./step.js").StepLimits} StepLimits */
 /** @typedef {import("./step.js").StepResult} StepResult */
+/** @typedef {import("./wasm/instance.js").CacheOptions} CacheOptions */
 
 export const MAX_THREADS = 64;
 
-/**
- * @typedef {object} Shard
- * @property {string} name
- * @property {number} bytes
- * @property {() => AsyncIterable<Uint8Array>} open
- */
+/** @typedef {import("./wasm/load.js").Shard} Shard */
 
 /**
  * @typedef {object} ExecutorOptions
  * @property {number} threads asked for; `WasmExecutor.threads` says what there is
  * @property {number} maxTokens most tokens in a step
  * @property {number} maxSeqs most sequences in a step
+ * @property {number} [kvBlocks] of a decoder, which needs it: blocks of its key-value cache,
+ *   32 tokens each
+ * @property {"f32" | "f16"} [kvFormat] of a decoder: how the cache stores keys and values,
+ *   f32 by default
+ * @property {number} [maxWanted] of a decoder: most wanted rows in a step; by default
+ *   `maxSeqs`
  * @property {import("./wasm/variants.js").WasmOptions} [wasm]
+ * @property {import("./backend.js").PoolKind} [pool]
+ * @property {BackendStarter} [starter] one that has begun already, with the same options
+ * @property {boolean} [recover] whether the shards can be read again after the backend died
  * @property {(limits: {workspaces: number}) => number} [expectedBytes] what memory the
- *   artifact says it needs
+ *   artifact says it needs, the cache included
  */
 
 export class WasmExecutor {
-  /** @type {{runtime: Runtime, pool: StepRunner} | null} null once closed */
+  /** @type {{pool: StepRunner, checker: StepChecker} | null} null once closed */
   #loaded;
   /** @type {Promise<void> | null} */
   #closing = null;
@@ -46,28 +51,32 @@ export class WasmExecutor {
   /**
    * Use `WasmExecutor.create`.
    *
-   * @param {Runtime} runtime
-   * @param {StepRunner} pool
+   * @param {Backend} backend
+   * @param {StepRunner} pool what runs its steps
    * @param {ProgramInfo} program
-   * @param {{maxTokens: number, maxSeqs: number}} limits
-   * @param {string[]} warnings
+   * @param {StepLimits} limits
+   * @param {readonly string[]} warnings
    */
-  constructor(runtime, pool, program, limits, warnings) {
-    this.#loaded = { runtime, pool };
+  constructor(backend, pool, program, limits, warnings) {
+    this.#loaded = { pool, checker: new StepChecker(program, limits) };
     this.program = program;
     this.limits = limits;
+    /** What runs the steps. */
+    this.pool = backend.kind;
     /** The wasm build in use. */
-    this.variant = runtime.variant;
-    /** Threads in the pool. */
+    this.variant = backend.variant;
+    /** Most threads in a step. */
     this.threads = pool.threads;
-    /** Bytes of weights, workspaces, and all together. */
-    this.memoryBytes = runtime.memoryBytes();
+    /** Steps in flight at once. */
+    this.concurrency = pool.concurrency;
+    /** Bytes of weights, workspaces, the key-value cache, and all together. */
+    this.memoryBytes = backend.memoryBytes;
     /** What the host could not give. */
     this.warnings = warnings;
   }
 
   /**
-   * Validate the program, allocate, stream the shards in, start the threads.
+   * Validate the program, allocate, stream the shards in, start the workers.
    *
    * @param {Host} host
    * @param {Uint8Array} programBytes
@@ -77,54 +86,44 @@ export class WasmExecutor {
    */
   static async create(host, programBytes, shards, options) {
     const program = decodeProgram(programBytes);
-    const limits = {
-      maxTokens: integer(options.maxTokens, 1, 1 << 24, "maxTokens"),
-      maxSeqs: integer(options.maxSeqs, 1, 1 << 20, "maxSeqs"),
-    };
+    const limits = limitsOf(program, options);
     integer(options.threads, 1, MAX_THREADS, "threads");
-    /** @type {string[]} */
-    const warnings = [];
-    const runtime = await createRuntime(host, options, warnings, {
-      program: programBytes,
-      ...limits,
-      stagingBytes: stagingBytes(program.tensors),
-    });
-    // Workers start while the weights arrive; failing to start is not failing to load.
-    const starting = startPool(host, runtime, warnings);
-    try {
-      const loader = new WeightLoader(runtime, program.tensors);
-      for (const shard of shards) await loader.loadShard(shard.open(), shard.name, shard.bytes);
-      loader.seal();
-    } catch (error) {
-      await (await starting).close();
-      throw error;
-    }
-    return new WasmExecutor(runtime, await starting, program, limits, warnings);
+    const starter = options.starter ?? new BackendStarter(host, options);
+    const model = {
+      program,
+      bytes: programBytes,
+      maxTokens: limits.maxTokens,
+      maxSeqs: limits.maxSeqs,
+      cache: program.isDecoder ? cacheOf(program, limits, options.kvFormat) : null,
+      expectedBytes: options.expectedBytes ?? (() => 0),
+    };
+    const backend = await starter.start(model, shards);
+    const again = async () => (await starter.start(model, shards)).runner;
+    const recover = options.recover ? again : null;
+    const pool = new RecoveringPool(backend.runner, recover, program.isDecoder);
+    return new WasmExecutor(backend, pool, program, limits, starter.warnings);
   }
 
   /**
    * Execute one step. Steps may be submitted while others run: they start in order, as
-   * threads become idle, and each result is what it would be alone.
+   * threads become idle, and each result is what it would be alone. A decoder's run one
+   * after another, for they share its cache.
    *
    * @param {Step} step
    * @param {{threads?: number}} [options] `threads`: how many of the pool's threads run it,
    *   by default all; the result does not depend on it
    * @returns {Promise<StepResult>}
-   * @throws {InvalidInput} the step breaks a limit, names a token outside the vocabulary or
-   *   a position past the model's; nothing was computed
-   * @throws {DeviceLost} the backend died
+   * @throws {InvalidInput} the step breaks a limit, names a token, position or block that
+   *   does not exist, or samples in a way that is out of range; nothing was computed
+   * @throws {DeviceLost} the backend died with this step; a later one starts it again
    * @throws {Aborted} the executor is closed
    */
   async run(step, { threads = this.threads } = {}) {
     integer(threads, 1, MAX_THREADS, "threads");
-    const encoded = encodeStep(step, this.limits);
     if (this.#loaded === null) throw new Aborted("the model is closed; load it again");
-    const { runtime, pool } = this.#loaded;
-    return pool.run(
-      threads,
-      (ws) => writeStep(runtime, ws, encoded),
-      (ws, deviceNs) => readResult(runtime, ws, this.program.output, deviceNs),
-    );
+    const { pool, checker } = this.#loaded;
+    checker.check(step);
+    return pool.run(step, threads);
   }
 
   /**
@@ -141,50 +140,40 @@ export class WasmExecutor {
 }
 
 /**
- * @param {Host} host
+ * @param {ProgramInfo} program
  * @param {ExecutorOptions} options
- * @param {string[]} warnings
- * @param {{program: Uint8Array, maxTokens: number, maxSeqs: number, stagingBytes: number}} rest
+ * @returns {StepLimits}
  */
-async function createRuntime(host, options, warnings, rest) {
-  const { threads, wasm = {}, expectedBytes = () => 0 } = options;
-  const create = async (/** @type {number} */ count) => {
-    const variant = chooseVariant(count > 1, wasm);
-    const module = await loadModule(variant, wasm, host.readFile);
-    const expected = expectedBytes({ workspaces: count });
-    return Runtime.create({ module, variant, threads: count, expectedBytes: expected, ...rest });
+function limitsOf({ isDecoder }, options) {
+  const maxTokens = integer(options.maxTokens, 1, 1 << 24, "maxTokens");
+  const maxSeqs = integer(options.maxSeqs, 1, 1 << 20, "maxSeqs");
+  const { kvBlocks, maxWanted } = options;
+  if (!isDecoder) {
+    if (kvBlocks !== undefined || maxWanted !== undefined) {
+      throw new InvalidInput("kvBlocks or maxWanted is given, expected neither for an encoder");
+    }
+    return { maxTokens, maxSeqs, kvBlocks: 0, maxWanted: 0 };
+  }
+  const wanted = integer(maxWanted ?? maxSeqs, 1, 1 << 24, "maxWanted");
+  return {
+    maxTokens,
+    maxSeqs,
+    kvBlocks: integer(kvBlocks, 1, 1 << 24, "kvBlocks"),
+    maxWanted: Math.min(wanted, maxTokens),
   };
-  if (threads === 1) return create(1);
-  if (host.spawn === null || !(await canPostSharedMemory())) {
-    warnings.push(
-      `${threads} threads were asked for, but this host cannot share memory between threads; ` +
-        "running on 1 (a web page needs the COOP and COEP headers)",
-    );
-    return create(1);
-  }
-  try {
-    return await create(threads);
-  } catch (error) {
-    if (!(error instanceof OutOfMemory)) throw error;
-    warnings.push(`${threads} threads were asked for, but ${error.message}; running on 1`);
-    return create(1);
-  }
 }
 
 /**
- * @param {Host} host
- * @param {Runtime} runtime
- * @param {string[]} warnings
- * @returns {Promise<StepRunner>}
+ * @param {ProgramInfo} program a decoder
+ * @param {StepLimits} limits
+ * @param {CacheOptions["kvFormat"]} [kvFormat]
+ * @returns {CacheOptions}
  */
-async function startPool(host, runtime, warnings) {
-  if (runtime.workspaces.length === 1 || host.spawn === null) return new InlinePool(runtime);
-  try {
-    return await ThreadPool.start(runtime, host.spawn);
-  } catch (cause) {
-    warnings.push(`worker threads could not be started (${cause}); running on 1 thread`);
-    return new InlinePool(runtime);
+function cacheOf({ vocabSize }, { kvBlocks, maxWanted }, kvFormat = "f32") {
+  if (!KV_FORMATS.includes(kvFormat)) {
+    throw new InvalidInput(`kvFormat is ${String(kvFormat)}, expected 'f32' or 'f16'`);
   }
+  return { kvBlocks, kvFormat, maxWanted, dataWords: samplingWords(vocabSize, maxWanted) };
 }
 
 /**

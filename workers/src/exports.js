@@ -1,6 +1,10 @@
 /** What every host's entry exports besides its `loadModel`. */
 export * from "./errors.js";
-export { mapSource, urlSource } from "./artifact/source.js";
+export { urlSource } from "./artifact/http.js";
+export { mapSource } from "./artifact/source.js";
+export { cacheApi } from "./cache/cache-api.js";
+export { memoryCache } from "./cache/memory.js";
+export { opfsCache } from "./cache/opfs.js";
 export { Model } from "./hands.js";
 export { Rows } from "./program/ops.js";
 export { packSequences, SeqStatus } from "./step.js";

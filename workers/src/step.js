@@ -1,10 +1,4 @@
-/** The step: the only way into a backend (docs/design.md, 3.3). */
-import { InvalidInput, InvalidType } from "./errors.js";
-import { Rows } from "./program/ops.js";
-import { errorOf, Header } from "./wasm/abi.js";
-
-/** @typedef {import("./wasm/instance.js").Runtime} Runtime */
-/** @typedef {import("./program/format.js").Slot} Slot */
+/** The step: the only way into a backend (docs/design.md, 3.3 and 7.2). */
 
 /**
  * One sequence of a step.
@@ -18,25 +12,88 @@ import { errorOf, Header } from "./wasm/abi.js";
  */
 
 /**
- * One execution of the whole program over T packed tokens of S sequences.
+ * How the backend turns one wanted row of logits into a token. Applied in this order:
+ * penalties over `penalized`, `bias`, `mask`, temperature, top-k, top-p, min-p. The random
+ * number is a function of `seed` and `position` alone.
+ *
+ * @typedef {object} SamplingRow
+ * @property {number} [temperature] 0, the default, takes the most likely token (the lowest
+ *   id on a tie); else 1e-6 to 1e6
+ * @property {number} [topK] 0 = all
+ * @property {number} [topP] 1 = all
+ * @property {number} [minP] 0 = all
+ * @property {number} [repetitionPenalty] 1 = none; 1e-3 to 1e3
+ * @property {number} [presencePenalty] 0 = none; -1e3 to 1e3
+ * @property {number} [frequencyPenalty] 0 = none; -1e3 to 1e3
+ * @property {Int32Array | readonly number[]} [penalized] three numbers per token, each token
+ *   once: its id, its occurrences in the prompt, its occurrences in the output
+ * @property {Float64Array | readonly number[]} [bias] two numbers per token, each token
+ *   once: its id, what is added to its logit (-1e9 to 1e9)
+ * @property {Uint32Array | null} [mask] bit i of the words allows token i; null allows all;
+ *   ceil(vocabulary / 32) words, and at least one token must be allowed
+ * @property {number | bigint} [seed] 64 bits
+ * @property {number} [position] of the token to be sampled, from 0 at the first prompt
+ *   token; 32 bits
+ * @property {number} [topLogprobs] how many most likely tokens to report, at most 20
+ */
+
+/**
+ * One execution of the whole program over T packed tokens of S sequences. Whoever runs a
+ * step leaves its arrays alone until the result is there.
  *
  * @typedef {object} Step
  * @property {Int32Array | readonly number[]} tokenIds T ids; sequences lie back to back, in
  *   order, without padding
  * @property {readonly SeqRow[]} seqs S rows
+ * @property {readonly (Int32Array | readonly number[])[]} [blockTables] decoders only: per
+ *   sequence, the blocks (32 tokens each) of the key-value cache that hold its positions
+ *   0 .. contextLen + numTokens - 1; further ids are ignored
+ * @property {Int32Array | readonly number[]} [copies] decoders only: two numbers per copy,
+ *   the blocks from which and to which it goes, before anything else runs
+ * @property {Int32Array | readonly number[]} [wanted] decoders only: W ascending token
+ *   indices whose logits are computed
+ * @property {readonly SamplingRow[] | null} [sampling] W rows, or null to return the logits
  */
 
 /** What became of a sequence. */
 export const SeqStatus = Object.freeze({ OK: 0, NON_FINITE: 1 });
 
 /**
+ * The tokens that the wanted rows gave.
+ *
+ * @typedef {object} Sampled
+ * @property {Int32Array} tokenIds [W]; -1 where the logits were not finite
+ * @property {Float32Array} logprobs [W] of the tokens, natural logarithm, after penalties,
+ *   bias and mask, before temperature and the cuts; NaN where there is no token
+ * @property {readonly TopLogprobs[]} top [W]; no tokens in rows that asked for none
+ */
+
+/**
+ * @typedef {object} TopLogprobs the most likely tokens of one row, best first
+ * @property {Int32Array} tokenIds
+ * @property {Float32Array} logprobs
+ */
+
+/**
  * @typedef {object} StepResult owned by the caller: a later step does not change it
- * @property {Float32Array} output [rows, width], rows are sequences, or tokens when the
- *   program's output slot holds tokens
+ * @property {Float32Array} output [rows, width], rows are sequences, tokens when the
+ *   program's output slot holds tokens, or a decoder's wanted rows, of which there are none
+ *   here when the step samples
  * @property {number} rows
  * @property {number} width
  * @property {Uint8Array} statuses one `SeqStatus` per sequence
+ * @property {Sampled | null} sampled null unless the step samples
  * @property {number} deviceNs time from the step's start to its end in the backend
+ */
+
+/**
+ * What one step may hold, fixed at load.
+ *
+ * @typedef {object} StepLimits
+ * @property {number} maxTokens most tokens
+ * @property {number} maxSeqs most sequences
+ * @property {number} kvBlocks blocks of the key-value cache; 0 for an encoder
+ * @property {number} maxWanted most wanted rows; 0 for an encoder
  */
 
 /**
@@ -55,87 +112,4 @@ export function packSequences(sequences) {
     return row;
   });
   return { tokenIds, seqs };
-}
-
-/**
- * Check what the module cannot see once the values are 32-bit integers.
- *
- * @param {Step} step
- * @param {{maxTokens: number, maxSeqs: number}} limits
- * @returns {{tokenIds: Int32Array, rows: Uint32Array}} rows: 4 words per sequence
- */
-export function encodeStep({ tokenIds, seqs }, { maxTokens, maxSeqs }) {
-  if (!(tokenIds instanceof Int32Array) && !Array.isArray(tokenIds)) {
-    throw new InvalidType(`step.tokenIds is ${typeof tokenIds}, expected an Int32Array or array`);
-  }
-  if (!Array.isArray(seqs)) {
-    throw new InvalidType(`step.seqs is ${typeof seqs}, expected an array`);
-  }
-  if (tokenIds.length === 0 || tokenIds.length > maxTokens) {
-    throw new InvalidInput(`the step has ${tokenIds.length} tokens, expected 1 to ${maxTokens}`);
-  }
-  if (seqs.length === 0 || seqs.length > maxSeqs) {
-    throw new InvalidInput(`the step has ${seqs.length} sequences, expected 1 to ${maxSeqs}`);
-  }
-  if (!(tokenIds instanceof Int32Array)) {
-    const wrong = tokenIds.findIndex((id) => (id | 0) !== id);
-    if (wrong >= 0) {
-      throw new InvalidInput(
-        `token ${wrong} of the step is ${String(tokenIds[wrong])}, expected an integer`,
-      );
-    }
-  }
-  const rows = new Uint32Array(4 * seqs.length);
-  seqs.forEach((seq, i) => {
-    const { firstToken, numTokens, contextLen = 0, poolSkip = 0 } = seq;
-    const values = { firstToken, numTokens, contextLen, poolSkip };
-    Object.entries(values).forEach(([name, value], j) => {
-      if (value >>> 0 !== value) {
-        throw new InvalidInput(
-          `${name} of sequence ${i} is ${String(value)}, expected a non-negative integer`,
-        );
-      }
-      rows[4 * i + j] = value;
-    });
-  });
-  return { tokenIds: tokenIds instanceof Int32Array ? tokenIds : Int32Array.from(tokenIds), rows };
-}
-
-/**
- * Put an encoded step into workspace `ws`.
- *
- * @param {Runtime} runtime
- * @param {number} ws
- * @param {{tokenIds: Int32Array, rows: Uint32Array}} encoded
- */
-export function writeStep(runtime, ws, { tokenIds, rows }) {
-  const at = runtime.workspaces[ws];
-  const header = runtime.u32(at.header, Header.WORDS);
-  header[Header.NUM_TOKENS] = tokenIds.length;
-  header[Header.NUM_SEQS] = rows.length / 4;
-  runtime.i32(at.tokens, tokenIds.length).set(tokenIds);
-  runtime.u32(at.seqs, rows.length).set(rows);
-}
-
-/**
- * Copy the result of the finished step out of workspace `ws`.
- *
- * @param {Runtime} runtime
- * @param {number} ws
- * @param {Slot} slot the program's output
- * @param {number} deviceNs
- * @returns {StepResult}
- */
-export function readResult(runtime, ws, slot, deviceNs) {
-  const { code, detail0, detail1 } = runtime.stepStatus(ws);
-  if (code < 0) throw errorOf(code, detail0, detail1, "running a step");
-  const at = runtime.workspaces[ws];
-  const [tokens, seqs] = runtime.u32(at.header, 2);
-  const rows = slot.rows === Rows.SEQS ? seqs : tokens;
-  // Copies into unshared memory: slice() of a shared view would share its kind of buffer.
-  const output = new Float32Array(rows * slot.width);
-  output.set(runtime.f32(at.output, output.length));
-  const statuses = new Uint8Array(seqs);
-  statuses.set(runtime.u8(at.status, seqs));
-  return { output, rows, width: slot.width, statuses, deviceNs };
 }

@@ -10,7 +10,7 @@ from threading import Lock
 
 from runtime_py.errors import Aborted, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, KVFormat, Step, StepResult
-from runtime_py.executors.check import check_counts, check_generation, check_rows, check_step
+from runtime_py.executors.check import check_counts, check_generation, check_rows
 from runtime_py.executors.completion import Done, complete
 from runtime_py.executors.wasmtime.device import Device
 from runtime_py.executors.wasmtime.modules import Variant
@@ -113,30 +113,18 @@ class WasmtimeExecutor:
             Aborted: the executor is closed.
             DeviceLost: the module trapped, now or before.
         """
-        check_counts(self._limits, step)
-        try:
-            rows = array("I", chain.from_iterable(step.seqs))
-        except (OverflowError, TypeError, ValueError):
-            check_rows(self._program, step)  # says which row is wrong
-            raise
-        if not self._limits.kv_blocks and (
-            step.block_tables or step.copies or step.wanted or step.sampling is not None
-        ):
-            check_generation(self._program, self._limits, step)  # an encoder takes none of it
-        # Ids, rows and positions are checked by the module, faster than here.
-        return self._device.run(step, rows)
+        return self._device.run(step, self._checked(step))
 
     def submit(self, step: Step, done: Done) -> None:
         """Start ``step``; ``done`` gets its result or its error, once, on another thread.
 
         Raises:
-            InvalidInput: the step is outside the limits or malformed, or
-                ``limits.concurrent_steps`` submitted steps are in flight.
+            InvalidInput: the step is outside the limits, or ``limits.concurrent_steps``
+                submitted steps are in flight; of one that is malformed ``done`` is told.
             Aborted: the executor is closed.
             DeviceLost: the module trapped before.
         """
-        check_step(self._program, self._limits, step)
-        rows = array("I", chain.from_iterable(step.seqs))
+        rows = self._checked(step)
         self._device.check_alive()
         with self._lock:
             if self._closed:
@@ -161,6 +149,23 @@ class WasmtimeExecutor:
         if leaders is not None:
             leaders.shutdown(wait=True)
         self._finalizer()
+
+    def _checked(self, step: Step) -> array[int]:
+        """The step's sequence rows, flat, after the checks that the module cannot make.
+
+        Ids, rows and positions it checks itself, faster than here.
+        """
+        check_counts(self._limits, step)
+        try:
+            rows = array("I", chain.from_iterable(step.seqs))
+        except (OverflowError, TypeError, ValueError):
+            check_rows(self._program, step)  # says which row is wrong
+            raise
+        if not self._limits.kv_blocks and (
+            step.block_tables or step.copies or step.wanted or step.sampling is not None
+        ):
+            check_generation(self._program, self._limits, step)  # an encoder takes none of it
+        return rows
 
     def _answer(self, step: Step, rows: array[int], done: Done) -> None:
         complete(done, lambda: self._device.run(step, rows), self._step_over)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 
 from runtime_py.errors import InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Sampled, SamplingRow, Step
@@ -48,7 +48,12 @@ def sampling_words(vocab_size: int, max_wanted: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GenerationParts:
-    """Views of a workspace's parts, as bytes, in the order of volery.h."""
+    """Views of a workspace's parts, as bytes, in the order of volery.h.
+
+    Attributes:
+        written: the sampling rows whose records lie in the workspace. The module only reads
+            them, so rows that come again, as those of greedy streams do, stay there.
+    """
 
     tables: memoryview
     blocks: memoryview
@@ -57,6 +62,7 @@ class GenerationParts:
     rows: memoryview
     data: memoryview
     sampled: memoryview
+    written: list[SamplingRow] = field(default_factory=list, init=False)
 
     def write(
         self, header: memoryview, step: Step, program: Program, limits: ExecutorLimits
@@ -79,9 +85,9 @@ class GenerationParts:
             if fine:
                 _put(self.wanted, array("I", wanted))
             if fine and sampling is not None:
-                fine = len(sampling) == len(wanted) and self._write_rows(
-                    sampling, program.vocab_size
-                )
+                fine = len(sampling) == len(wanted)
+                if len(sampling) != len(self.written) or not all(map(is_, sampling, self.written)):
+                    fine = fine and self._write_rows(sampling, program.vocab_size)
             if not fine:
                 raise InvalidInput("the step does not fit its workspace")
         except (OverflowError, TypeError, ValueError, struct.error):
@@ -107,6 +113,7 @@ class GenerationParts:
 
     def _write_rows(self, rows: Sequence[SamplingRow], vocab_size: int) -> bool:
         """Whether the rows hold what their records can; the module checks the rest."""
+        self.written.clear()
         data, values = bytearray(), list[float]()
         for i, row in enumerate(rows):
             # what the module takes for another number
@@ -125,6 +132,7 @@ class GenerationParts:
                 f"at most {len(self.data) // 4}; sample fewer rows a step"
             )
         self.data[: len(data)] = data
+        self.written.extend(rows)
         return True
 
     def read(self, count: int) -> tuple[Sampled, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 import tempfile
 from functools import cache
 from importlib import metadata, resources
@@ -19,6 +18,7 @@ from typing import Literal, get_args
 
 import wasmtime
 
+from runtime_py import _compat
 from runtime_py.errors import ArtifactMissing, InvalidInput
 from runtime_py.program import OpKind, Program
 
@@ -86,14 +86,8 @@ def module(variant: Variant) -> wasmtime.Module:
 
 
 def cache_folder() -> Path:
-    """Where compiled modules are kept: per user, by the platform's custom."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "volery" / "wasmtime"
+    """Where compiled modules are kept."""
+    return _compat.cache_folder("wasmtime")
 
 
 def compile_cached(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:

@@ -8,6 +8,8 @@ export async function main({ volery, host }, { artifact, sequences }) {
   const results = {};
   for (const [name, given] of Object.entries({
     url: { url },
+    folder: { url: new URL("./", url) },
+    function: { url: (variant) => new URL(`./volery-${variant}.wasm`, url) },
     bytes: { bytes },
     module: { module },
   })) {

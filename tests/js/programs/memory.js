@@ -1,7 +1,7 @@
 // M4: hosts that refuse some WebAssembly memories.
 import { failureOf } from "./files.js";
 
-export async function main({ volery }, { artifact, maxSharedPages, maxPages }) {
+export async function main({ volery }, { artifact, maxSharedPages, maxPages, pool }) {
   const Real = WebAssembly.Memory;
   const asked = [];
   WebAssembly.Memory = new Proxy(Real, {
@@ -14,7 +14,7 @@ export async function main({ volery }, { artifact, maxSharedPages, maxPages }) {
     },
   });
   try {
-    const loading = volery.loadModel(artifact, { threads: 2 });
+    const loading = volery.loadModel(artifact, { threads: 2, pool });
     const failure = await failureOf(loading);
     if (failure) return { failure, asked };
     const model = await loading;

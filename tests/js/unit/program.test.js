@@ -22,10 +22,19 @@ test("what the hands need of a program", () => {
   assert.deepEqual(decodeProgram(program()), {
     tensors: [{ name: "w", format: 0, shape: [4, 2] }],
     output: { rows: 1, width: 384 },
+    isDecoder: false,
     numOps: 0,
     vocabSize: 100,
     maxPositions: 512,
   });
+});
+
+test("a program whose output has a row per wanted row is a decoder", () => {
+  const bytes = program();
+  bytes[64] = 2;
+  assert.equal(decodeProgram(bytes).isDecoder, true);
+  bytes[64] = 3;
+  assert.throws(() => decodeProgram(bytes), { name: "ArtifactCorrupt", message: /row kind 3/ });
 });
 
 test("any truncation is corrupt", () => {

@@ -1,69 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ArtifactReader } from "../../../workers/src/artifact/reader.js";
-import { mapSource, toSource, urlSource } from "../../../workers/src/artifact/source.js";
+import { mapSource, toSource } from "../../../workers/src/artifact/source.js";
 
-const answer = (body, init) => async () => new Response(body, init);
-const html = { headers: { "content-type": "text/html; charset=utf-8" } };
-
-async function read(source, name = "manifest.json", options = {}) {
+async function read(source, name) {
   let size = 0;
-  for await (const chunk of source.open(name, options)) size += chunk.length;
+  for await (const chunk of source.open(name, {})) size += chunk.length;
   return size;
 }
-
-test("a URL is a folder with or without its slash, and keeps its query", async () => {
-  const asked = [];
-  const fetch = async (url) => (asked.push(url), new Response("{}"));
-  await read(urlSource("https://example.org/a/b", { fetch }));
-  await read(urlSource("https://example.org/a/b/?token=1", { fetch }));
-  assert.deepEqual(asked, [
-    "https://example.org/a/b/manifest.json",
-    "https://example.org/a/b/manifest.json?token=1",
-  ]);
-});
-
-test("M11: 404 is a missing file, named by URL, status and type", async () => {
-  const fetch = answer("no", { status: 404, ...html });
-  await assert.rejects(read(urlSource("https://example.org/m", { fetch })), {
-    name: "ArtifactMissing",
-    message: /https:\/\/example\.org\/m\/manifest\.json answered HTTP 404 \(text\/html/,
-  });
-});
-
-test("M11: a page instead of a file is named as one", async () => {
-  const fetch = answer("<!doctype html>", html);
-  await assert.rejects(read(urlSource("https://example.org/m", { fetch })), {
-    name: "ArtifactCorrupt",
-    message: /is an HTML page \(text\/html/,
-  });
-});
-
-test("a network failure is typed and keeps its cause", async () => {
-  const cause = new TypeError("connection refused");
-  const fetch = async () => {
-    throw cause;
-  };
-  await assert.rejects(read(urlSource("https://example.org/m", { fetch })), (error) => {
-    assert.equal(error.name, "ArtifactMissing");
-    assert.match(error.message, /connection refused/);
-    return error.cause === cause;
-  });
-});
-
-test("leaving the loop cancels the body", async () => {
-  let cancelled = false;
-  const body = new ReadableStream({
-    pull: (controller) => controller.enqueue(new Uint8Array(10)),
-    cancel: () => void (cancelled = true),
-  });
-  const source = urlSource("https://example.org/m", { fetch: async () => new Response(body) });
-  for await (const chunk of source.open("x", {})) {
-    assert.equal(chunk.length, 10);
-    break;
-  }
-  assert.ok(cancelled);
-});
 
 test("bytes by name, as an object, a Map, or any object with open", async () => {
   const data = new Uint8Array(5);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -130,7 +129,7 @@ def seeded(row: SamplingRow, count: int = 16) -> list[SamplingRow]:
     """``row`` with seeds and positions of every size."""
     seeds = [0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 1]
     return [
-        replace(row, seed=seeds[i % len(seeds)], position=i * 7919 % 100_003) for i in range(count)
+        row._replace(seed=seeds[i % len(seeds)], position=i * 7919 % 100_003) for i in range(count)
     ]
 
 
@@ -144,11 +143,11 @@ def cases() -> Iterator[StepsCase]:
             yield sampling_case(f"temperature{temperature:g}-vocab{vocab}", rows, vocab)
     drawn = Row(1.0)
     for k in (1, 2, 5, 49, 50, 5000):
-        yield sampling_case(f"top-k{k}", seeded(replace(drawn, top_k=k)))
+        yield sampling_case(f"top-k{k}", seeded(drawn._replace(top_k=k)))
     for p in (0.01, 0.5, 0.9, 0.999):
-        yield sampling_case(f"top-p{p:g}", seeded(replace(drawn, top_p=p)), 1000)
+        yield sampling_case(f"top-p{p:g}", seeded(drawn._replace(top_p=p)), 1000)
     for p in (0.02, 0.5, 1.0):
-        yield sampling_case(f"min-p{p:g}", seeded(replace(drawn, min_p=p)))
+        yield sampling_case(f"min-p{p:g}", seeded(drawn._replace(min_p=p)))
     cuts = Row(1.5, top_k=20, top_p=0.8, min_p=0.1, top_logprobs=5)
     yield sampling_case("all-cuts", seeded(cuts, 32))
     yield sampling_case("ties-cut-in-id-order", seeded(Row(1.0, top_k=2)), texts=[1] * 16)
@@ -184,8 +183,8 @@ def adjusted() -> Iterator[StepsCase]:
             mask=mask_of(50, range(1, 40)),
         ),
     }.items():
-        row = replace(row, top_logprobs=6)
-        drawn = seeded(replace(row, temperature=0.9, top_k=9, top_p=0.95), 8)
+        row = row._replace(top_logprobs=6)
+        drawn = seeded(row._replace(temperature=0.9, top_k=9, top_p=0.95), 8)
         yield sampling_case(f"adjusted-{name}", [row] * 6 + drawn)
 
 

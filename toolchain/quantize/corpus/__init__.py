@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
+
+QUESTIONS = (
+    "What is the capital of France?",
+    "Explain in two sentences why the sky is blue.",
+    "Write a short poem about a lighthouse in winter.",
+    "Give me three tips for learning to cook.",
+    "What does a compiler do?",
+)
+"""What a chat model is asked when its greedy answers are compared."""
 
 _MODULES = {
     CALIBRATION: (
@@ -50,7 +59,7 @@ def texts(name: str, count: int) -> list[str]:
     found = dict.fromkeys(shipped)
     if name == CALIBRATION:
         found.update(dict.fromkeys(_REPEATS))
-    docs = [list(_paragraphs(module)) for module in _MODULES[name].split()]
+    docs = [_paragraphs(module) for module in _MODULES[name].split()]
     for depth in range(max(map(len, docs), default=0)):
         for paragraphs in docs:
             if depth < len(paragraphs) and len(found) < count:
@@ -64,14 +73,20 @@ def texts(name: str, count: int) -> list[str]:
     return list(found)[:count]
 
 
-def _paragraphs(module: str) -> Iterator[str]:
+def passage() -> str:
+    """About 750 words of connected technical English, to measure a language model on."""
+    return files(__package__).joinpath("passage.txt").read_text("utf-8")
+
+
+@cache
+def _paragraphs(module: str) -> tuple[str, ...]:
     """Paragraphs of the docstrings in ``module``'s source, long and short alternating."""
     try:
         spec = importlib.util.find_spec(module)
     except ImportError:
-        return
+        return ()
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return
+        return ()
     tree = ast.parse(Path(spec.origin).read_text("utf-8"))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     paragraphs: dict[str, None] = {}
@@ -82,7 +97,9 @@ def _paragraphs(module: str) -> Iterator[str]:
                 if len(flat) >= _MIN_CHARS:
                     paragraphs.setdefault(flat)
     by_length = sorted(paragraphs, key=lambda t: (len(t), t))
+    alternating: list[str] = []
     while by_length:
-        yield by_length.pop()
+        alternating.append(by_length.pop())
         if by_length:
-            yield by_length.pop(len(by_length) // 2)
+            alternating.append(by_length.pop(len(by_length) // 2))
+    return tuple(alternating)

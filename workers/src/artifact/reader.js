@@ -1,52 +1,73 @@
-/** Reads an artifact's files: sizes and hashes checked, progress reported, abortable. */
-import { Aborted, ArtifactCorrupt, throwIfAborted } from "../errors.js";
+/** Reads an artifact's files: checked, copies kept, progress told, abortable. */
+import { CacheSession } from "../cache/session.js";
+import { Aborted, ArtifactCorrupt, throwIfAborted, VoleryError } from "../errors.js";
 import { MAX_MANIFEST_BYTES, parseManifest } from "./manifest.js";
+import { LoadProgress } from "./progress.js";
 import { Sha256 } from "./sha256.js";
+import { Begun, concat } from "./streams.js";
+import { verified } from "./verify.js";
 
 /** @typedef {import("./source.js").Source} Source */
 /** @typedef {import("./manifest.js").Manifest} Manifest */
-
-/**
- * @typedef {object} Progress
- * @property {number} loadedBytes bytes read so far, of every file together
- * @property {number} totalBytes what loading will read, from the manifest
- * @property {string} file the file being read
- */
-
-/**
- * @typedef {object} Hash
- * @property {(data: Uint8Array) => void} update
- * @property {() => string} hex
- */
+/** @typedef {import("./progress.js").Progress} Progress */
+/** @typedef {import("../cache/session.js").CopyWriter} CopyWriter */
 
 /**
  * @typedef {object} ReadOptions
  * @property {AbortSignal} [signal]
  * @property {(progress: Progress) => void} [onProgress]
- * @property {() => Hash} [createHash] the host's own SHA-256, where it has one
+ * @property {() => import("./verify.js").Hash} [createHash] the host's own SHA-256, where it
+ *   has one
+ * @property {import("../cache/session.js").Cache | null} [cache] where copies are kept
  */
 
+/**
+ * @typedef {object} Opened a read that has begun
+ * @property {Begun} chunks
+ * @property {boolean} isCopy they come from the cache; known once the first is there
+ */
+
+const MANIFEST = "manifest.json";
 const PROGRAM = "program.bin";
 const GOLDENS = "goldens.json";
 
+/** Files read at once: browsers have six connections to a host, and workers need some. */
+export const PARALLEL_READS = 4;
+
 export class ArtifactReader {
+  /** What went wrong and was survived. @type {string[]} */
+  warnings = [];
   #source;
   #options;
-  #loaded = 0;
-  #total = 0;
+  #progress;
+  /** @type {CacheSession | null} */
+  #cache;
+  /** Ends every read: the caller's signal fired, or the load is over. */
+  #abort = new AbortController();
+  /** Reads begun ahead of their use. @type {Map<string, Opened>} */
+  #opened = new Map();
+  /** Files whose content was right. @type {Set<string>} */
+  #verified = new Set();
+  /** Files to be read past every cache. @type {Set<string>} */
+  #distrusted = new Set();
+  #onAbort = () => this.#abort.abort(this.#options.signal?.reason);
 
   /**
+   * Use `ArtifactReader.open`.
+   *
    * @param {Source} source
    * @param {ReadOptions} options
-   * @param {Manifest} manifest
    */
-  constructor(source, options, manifest) {
+  constructor(source, options) {
     this.#source = source;
     this.#options = options;
-    this.manifest = manifest;
-    for (const name of [PROGRAM, GOLDENS, ...manifest.shards]) {
-      this.#total += this.#entry(name).bytes;
-    }
+    this.#progress = new LoadProgress(options.onProgress);
+    const { cache, signal } = options;
+    this.#cache = cache ? new CacheSession(cache, (text) => this.warnings.push(text)) : null;
+    signal?.addEventListener("abort", this.#onAbort, { once: true });
+    if (signal?.aborted) this.#onAbort();
+    /** @type {Manifest} */
+    this.manifest = { files: {}, shards: [], raw: {} };
   }
 
   /**
@@ -54,25 +75,57 @@ export class ArtifactReader {
    *
    * @param {Source} source
    * @param {ReadOptions} options
-   * @returns {Promise<ArtifactReader>}
+   * @returns {Promise<ArtifactReader>} to be closed
    */
   static async open(source, options) {
-    const bytes = await collect(
-      read(source, "manifest.json", options.signal),
-      MAX_MANIFEST_BYTES,
-      "manifest.json",
-    );
-    return new ArtifactReader(source, options, parseManifest(bytes, source.location));
+    const reader = new ArtifactReader(source, options);
+    try {
+      const chunks = reader.#read(() => source.open(MANIFEST, reader.#request()));
+      const bytes = await collect(chunks, MAX_MANIFEST_BYTES, MANIFEST);
+      reader.manifest = parseManifest(bytes, source.location);
+      return reader;
+    } catch (error) {
+      reader.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Begin to fetch what loading needs, several files at once: nothing waits for a round trip
+   * later. Their streams wait to be used. Progress counts these files.
+   *
+   * @param {readonly string[]} [files] what the caller wants besides the program, the goldens
+   *   and the shards
+   */
+  begin(files = []) {
+    const needed = [PROGRAM, ...this.manifest.shards, ...files, GOLDENS];
+    for (const name of needed) this.#progress.expect(name, this.#entry(name).bytes);
+    for (const name of needed.slice(0, PARALLEL_READS)) this.#opened.set(name, this.#open(name));
   }
 
   /** @returns {Promise<Uint8Array>} the checked bytes of `program.bin` */
   program() {
-    return this.#whole(PROGRAM);
+    return this.file(PROGRAM);
   }
 
   /** @returns {Promise<Uint8Array>} the checked bytes of `goldens.json` */
   goldens() {
-    return this.#whole(GOLDENS);
+    return this.file(GOLDENS);
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Promise<Uint8Array>} the checked bytes of a file
+   */
+  async file(name) {
+    const { bytes } = this.#entry(name);
+    try {
+      return await collect(this.stream(name), bytes, name);
+    } catch (error) {
+      if (!(error instanceof ArtifactCorrupt) || this.#distrusted.has(name)) throw error;
+      this.#distrusted.add(name);
+      return collect(this.stream(name), bytes, name);
+    }
   }
 
   /**
@@ -83,32 +136,110 @@ export class ArtifactReader {
    * @returns {AsyncGenerator<Uint8Array, void, void>}
    */
   async *stream(name) {
-    const { signal, onProgress, createHash } = this.#options;
     const entry = this.#entry(name);
-    const hash = createHash?.() ?? new Sha256();
+    const opened = this.#opened.get(name) ?? this.#open(name);
+    this.#opened.delete(name);
+    const hash = this.#options.createHash?.() ?? new Sha256();
+    /** @type {CopyWriter | null} */
+    let copy = null;
     let bytes = 0;
-    for await (const chunk of read(this.#source, name, signal)) {
-      bytes += chunk.length;
-      if (bytes > entry.bytes) {
-        throw new ArtifactCorrupt(
-          `${name} has more than the ${entry.bytes} bytes of manifest.json; export or upload it again`,
-        );
+    try {
+      for await (const chunk of verified(name, opened.chunks, entry, hash)) {
+        yield chunk;
+        if (this.#cache && !opened.isCopy) {
+          copy ??= await this.#cache.writer(entry.sha256, entry.bytes);
+          await copy.write(chunk);
+        }
+        this.#progress.update(name, (bytes += chunk.length));
       }
-      hash.update(chunk);
-      yield chunk;
-      this.#loaded += chunk.length;
-      onProgress?.({ loadedBytes: this.#loaded, totalBytes: this.#total, file: name });
+      await copy?.commit();
+      copy = null;
+      this.#verified.add(name);
+    } catch (error) {
+      if (opened.isCopy && error instanceof ArtifactCorrupt) {
+        await this.#cache?.remove(entry.sha256);
+      }
+      throw error;
+    } finally {
+      await copy?.abort();
     }
-    if (bytes !== entry.bytes) {
-      throw new ArtifactCorrupt(
-        `${name} ends after ${bytes} bytes, manifest.json says ${entry.bytes}; export or upload it again`,
-      );
-    }
-    const found = hash.hex();
-    if (found !== entry.sha256) {
-      throw new ArtifactCorrupt(
-        `${name} has sha256 ${found}, manifest.json says ${entry.sha256}; export or upload it again`,
-      );
+  }
+
+  /**
+   * Prepare to load once more after a file turned out to be corrupt: what was not found
+   * right is then read past every cache, ours and the browser's.
+   *
+   * @returns {boolean} false when that has been done already
+   */
+  retry() {
+    const suspects = this.manifest.shards.filter((name) => !this.#verified.has(name));
+    if (suspects.some((name) => this.#distrusted.has(name))) return false;
+    this.#stop();
+    if (this.#options.signal?.aborted) this.#onAbort();
+    for (const name of suspects) this.#distrusted.add(name);
+    return true;
+  }
+
+  /** Stop whatever is being read. Files may be read later all the same, without the signal. */
+  close() {
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#stop();
+  }
+
+  #stop() {
+    this.#abort.abort();
+    for (const { chunks } of this.#opened.values()) chunks.return().catch(() => {});
+    this.#opened.clear();
+    this.#abort = new AbortController();
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Opened}
+   */
+  #open(name) {
+    const { sha256 } = this.#entry(name);
+    const request = this.#request(name);
+    const opened = /** @type {Opened} */ ({ isCopy: false });
+    const open = async () => {
+      const copy = request.reload ? null : await this.#cache?.read(sha256);
+      opened.isCopy = Boolean(copy);
+      return copy ?? this.#source.open(name, request);
+    };
+    opened.chunks = new Begun(this.#read(open));
+    return opened;
+  }
+
+  /**
+   * @param {string} [name] none for the manifest, of which nothing is known yet
+   * @returns {import("./source.js").OpenOptions}
+   */
+  #request(name) {
+    const { signal } = this.#abort;
+    if (name === undefined) return { signal };
+    return { signal, bytes: this.#entry(name).bytes, reload: this.#distrusted.has(name) };
+  }
+
+  /**
+   * The chunks of a source or a copy, with the signal honoured between them even if they
+   * do not.
+   *
+   * @param {() => AsyncIterable<Uint8Array> | Promise<AsyncIterable<Uint8Array>>} open
+   * @returns {AsyncGenerator<Uint8Array, void, void>}
+   */
+  async *#read(open) {
+    const { signal } = this.#abort;
+    throwIfAborted(signal, "loading");
+    try {
+      for await (const chunk of await open()) {
+        throwIfAborted(signal, "loading");
+        yield chunk;
+        throwIfAborted(signal, "loading");
+      }
+    } catch (cause) {
+      if (cause instanceof VoleryError) throw cause;
+      if (signal.aborted) throw new Aborted("loading was aborted", { cause: signal.reason });
+      throw cause;
     }
   }
 
@@ -120,34 +251,6 @@ export class ArtifactReader {
     }
     return files[name];
   }
-
-  /** @param {string} name */
-  #whole(name) {
-    return collect(this.stream(name), this.#entry(name).bytes, name);
-  }
-}
-
-/**
- * The source's chunks, with the signal honoured between them even if the source does not.
- *
- * @param {Source} source
- * @param {string} name
- * @param {AbortSignal | undefined} signal
- */
-async function* read(source, name, signal) {
-  throwIfAborted(signal, "loading");
-  try {
-    for await (const chunk of source.open(name, { signal })) {
-      throwIfAborted(signal, "loading");
-      yield chunk;
-      throwIfAborted(signal, "loading");
-    }
-  } catch (cause) {
-    if (signal?.aborted && !(cause instanceof Aborted)) {
-      throw new Aborted("loading was aborted", { cause });
-    }
-    throw cause;
-  }
 }
 
 /**
@@ -157,6 +260,7 @@ async function* read(source, name, signal) {
  * @returns {Promise<Uint8Array>}
  */
 async function collect(chunks, limit, name) {
+  /** @type {Uint8Array[]} */
   const parts = [];
   let bytes = 0;
   for await (const chunk of chunks) {
@@ -166,11 +270,5 @@ async function collect(chunks, limit, name) {
     }
     parts.push(chunk.slice());
   }
-  const all = new Uint8Array(bytes);
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
+  return concat(parts);
 }

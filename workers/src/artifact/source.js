@@ -2,61 +2,25 @@
  * Where an artifact's files come from. A source hands out the bytes of one file as a
  * stream of chunks; the reader checks sizes and hashes, so a source need not.
  */
-import { ArtifactCorrupt, ArtifactError, ArtifactMissing, InvalidInput } from "../errors.js";
+import { ArtifactMissing, InvalidInput } from "../errors.js";
+
+/**
+ * @typedef {object} OpenOptions
+ * @property {AbortSignal} [signal]
+ * @property {number} [bytes] the file's size, where the manifest tells it
+ * @property {boolean} [reload] what was read before was corrupt: go past every cache
+ */
 
 /**
  * @typedef {object} Source
  * @property {string} location where the files lie, for messages
- * @property {(name: string, options: {signal?: AbortSignal}) => AsyncIterable<Uint8Array>} open
+ * @property {boolean} [rereadable] files may be opened again long after the load, to start
+ *   anew when a backend died
+ * @property {boolean} [remote] reading is slow enough to keep copies in the host's cache
+ * @property {(name: string, options: OpenOptions) => AsyncIterable<Uint8Array>} open
  *   the bytes of file `name`, front to back. A chunk is valid until the next is asked for.
- *   Throws `ArtifactMissing` when there is no such file.
+ *   Several files are read at once. Throws `ArtifactMissing` when there is no such file.
  */
-
-/**
- * Files below a URL, by `fetch`.
- *
- * @param {string | URL} base the artifact's folder, with or without a trailing slash
- * @param {{fetch?: typeof fetch}} [options] `fetch`: a replacement, such as one that caches
- *   or adds credentials
- * @returns {Source}
- */
-export function urlSource(base, { fetch: fetcher = globalThis.fetch.bind(globalThis) } = {}) {
-  const folder = new URL(base);
-  if (!folder.pathname.endsWith("/")) folder.pathname += "/";
-  return {
-    location: folder.href,
-    async *open(name, { signal }) {
-      const url = new URL(name, folder);
-      url.search = folder.search;
-      let response;
-      try {
-        response = await fetcher(url.href, { signal });
-      } catch (cause) {
-        if (signal?.aborted) throw cause;
-        throw new ArtifactMissing(
-          `${url.href} could not be fetched (${message(cause)}); check the URL, the network and CORS`,
-          { cause },
-        );
-      }
-      const type = response.headers.get("content-type") ?? "no content type";
-      if (!response.ok || response.body === null) {
-        await response.body?.cancel();
-        const Kind = [404, 410].includes(response.status) ? ArtifactMissing : ArtifactError;
-        throw new Kind(
-          `${url.href} answered HTTP ${response.status} (${type}), expected the file; check the URL`,
-        );
-      }
-      if (type.startsWith("text/html")) {
-        await response.body.cancel();
-        throw new ArtifactCorrupt(
-          `${url.href} is an HTML page (${type}), expected an artifact file; ` +
-            "the server answers missing files with a page: check the URL",
-        );
-      }
-      yield* chunks(response.body);
-    },
-  };
-}
 
 /**
  * Files in memory.
@@ -108,33 +72,4 @@ export function toSource(from, ofString) {
     `an artifact cannot be read from ${from === null ? "null" : typeof from}; ` +
       "pass a URL, a path, the files' bytes by name, or an object with open(name)",
   );
-}
-
-/**
- * The chunks of a stream; leaving the loop early cancels it.
- *
- * @param {ReadableStream<Uint8Array>} stream
- * @returns {AsyncGenerator<Uint8Array, void, void>}
- */
-async function* chunks(stream) {
-  // Not `for await (… of stream)`: Safari's streams are not async iterable.
-  const reader = stream.getReader();
-  let done = false;
-  try {
-    for (;;) {
-      const part = await reader.read();
-      if (part.done) {
-        done = true;
-        return;
-      }
-      yield part.value;
-    }
-  } finally {
-    if (!done) await reader.cancel().catch(() => {});
-  }
-}
-
-/** @param {unknown} error */
-function message(error) {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -5,6 +5,7 @@ import { webHost } from "./web.js";
 /** @type {import("./web.js").Host} */
 export const denoHost = {
   ...webHost,
+  cache: undefined, // nothing is written to disk unasked
   source: pathOrUrl,
   readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
   createHash: nativeHash,

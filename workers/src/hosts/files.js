@@ -3,7 +3,8 @@ import { createHash } from "node:crypto";
 import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { urlSource } from "../artifact/source.js";
+import { urlSource } from "../artifact/http.js";
+import { chunksOf } from "../artifact/streams.js";
 import { ArtifactError, ArtifactMissing } from "../errors.js";
 
 const CHUNK_BYTES = 256 << 10;
@@ -15,26 +16,45 @@ const CHUNK_BYTES = 256 << 10;
 export function fileSource(folder) {
   return {
     location: folder,
+    rereadable: true,
     async *open(name) {
       const path = join(folder, name);
       const file = await open(path).catch((cause) => {
         throw unreadable(path, cause);
       });
-      try {
-        // One buffer for the whole file: chunks are valid until the next is asked for.
-        const buffer = new Uint8Array(CHUNK_BYTES);
-        for (;;) {
-          const { bytesRead } = await file.read(buffer, 0, buffer.length).catch((cause) => {
-            throw unreadable(path, cause);
-          });
-          if (bytesRead === 0) return;
-          yield buffer.subarray(0, bytesRead);
-        }
-      } finally {
-        await file.close();
-      }
+      yield* chunksOf(fileStream(file, (cause) => unreadable(path, cause)));
     },
   };
+}
+
+/**
+ * The bytes of an open file, which the stream closes.
+ *
+ * @param {import("node:fs/promises").FileHandle} file
+ * @param {(cause: unknown) => unknown} [asError] what to make of a failing read
+ * @returns {ReadableStream<Uint8Array>} one buffer for the whole file: a chunk is valid until
+ *   the next is asked for
+ */
+export function fileStream(file, asError = (cause) => cause) {
+  const buffer = new Uint8Array(CHUNK_BYTES);
+  return new ReadableStream(
+    {
+      async pull(controller) {
+        try {
+          const { bytesRead } = await file.read(buffer, 0, buffer.length);
+          if (bytesRead > 0) return controller.enqueue(buffer.subarray(0, bytesRead));
+        } catch (cause) {
+          await file.close();
+          throw asError(cause);
+        }
+        await file.close();
+        controller.close();
+      },
+      cancel: () => file.close(),
+    },
+    // Nothing is read ahead: it would overwrite the buffer.
+    { highWaterMark: 0 },
+  );
 }
 
 /**
@@ -56,7 +76,7 @@ export async function readUrl(url) {
   return { bytes: new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length), type: "file" };
 }
 
-/** @returns {import("../artifact/reader.js").Hash} */
+/** @returns {import("../artifact/verify.js").Hash} */
 export function nativeHash() {
   const hash = createHash("sha256");
   return { update: (data) => void hash.update(data), hex: () => hash.digest("hex") };

@@ -8,8 +8,10 @@ export const nodeHost = {
   source: pathOrUrl,
   readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
   createHash: nativeHash,
-  spawn({ onMessage, onError }) {
-    const worker = new Worker(new URL("../pool/worker.node.js", import.meta.url));
+  spawn({ onMessage, onError }, asked) {
+    const script = asked ?? new URL("../pool/worker.node.js", import.meta.url);
+    /** @type {Worker} */
+    const worker = typeof script === "function" ? script() : new Worker(script);
     let ending = false;
     worker.on("message", onMessage);
     worker.on("messageerror", onError);

@@ -1,6 +1,17 @@
 /** The host of browsers, Deno and edge runtimes: web standards only. */
-import { urlSource } from "../artifact/source.js";
+import { urlSource } from "../artifact/http.js";
+import { cacheApi } from "../cache/cache-api.js";
 import { ArtifactMissing } from "../errors.js";
+
+/** @typedef {import("../pool/runner.js").PoolWorker} PoolWorker */
+/** @typedef {import("../pool/runner.js").WorkerEvents} WorkerEvents */
+
+/**
+ * A worker script of the caller's own that imports `volery/worker`: where it is, or what
+ * makes such a worker.
+ *
+ * @typedef {string | URL | (() => any)} WorkerOption
+ */
 
 /**
  * What the rest of the package needs from where it runs.
@@ -8,12 +19,19 @@ import { ArtifactMissing } from "../errors.js";
  * @typedef {object} Host
  * @property {(location: string) => import("../artifact/source.js").Source} source
  * @property {(url: URL) => Promise<{bytes: Uint8Array, type: string}>} readFile
- * @property {import("../pool/pool.js").SpawnWorker | null} spawn null: no workers here
- * @property {() => import("../artifact/reader.js").Hash} [createHash]
+ * @property {((events: WorkerEvents, worker?: WorkerOption) => PoolWorker) | null} spawn
+ *   null: no workers here
+ * @property {import("../wasm/variants.js").WasmOptions} [wasm] the build of hosts that cannot
+ *   compile one
+ * @property {boolean} [hasInterface] the thread that loads also has a page to keep alive
+ * @property {() => import("../artifact/verify.js").Hash} [createHash]
+ * @property {() => import("../cache/session.js").Cache | null} [cache] where downloads are
+ *   kept if the caller does not say
  */
 
 /** @type {Host} */
 export const webHost = {
+  cache: () => cacheApi(),
   source: (location) => urlSource(new URL(location, globalThis.location?.href)),
   async readFile(url) {
     let response;
@@ -33,22 +51,29 @@ export const webHost = {
     }
     return { bytes: new Uint8Array(await response.arrayBuffer()), type };
   },
-  spawn:
-    typeof Worker === "undefined"
-      ? null
-      : (events) =>
-          adoptWorker(
-            new Worker(new URL("../pool/worker.js", import.meta.url), { type: "module" }),
-            events,
-          ),
+  spawn: typeof Worker === "undefined" ? null : spawnWebWorker,
+  hasInterface: typeof document !== "undefined",
 };
+
+/**
+ * @param {WorkerEvents} events
+ * @param {WorkerOption} [asked]
+ * @returns {PoolWorker}
+ */
+function spawnWebWorker(events, asked) {
+  if (typeof asked === "function") return adoptWorker(asked(), events);
+  if (asked !== undefined) return adoptWorker(new Worker(asked, { type: "module" }), events);
+  // Spelt out in one expression, by which bundlers find the script.
+  const worker = new Worker(new URL("../pool/worker.js", import.meta.url), { type: "module" });
+  return adoptWorker(worker, events);
+}
 
 /**
  * Wire up a Web Worker that runs `pool/worker.js`.
  *
  * @param {Worker} worker
- * @param {import("../pool/pool.js").WorkerEvents} events
- * @returns {import("../pool/pool.js").PoolWorker}
+ * @param {WorkerEvents} events
+ * @returns {PoolWorker}
  */
 export function adoptWorker(worker, { onMessage, onError }) {
   worker.onmessage = (event) => onMessage(event.data);

@@ -1,54 +1,46 @@
-/** Runs steps on the calling thread: the pool of hosts without shared memory. */
+/** Runs steps on the calling thread: for hosts without workers. */
 import { Aborted, DeviceLost } from "../errors.js";
 
+/** @typedef {import("../step/workspace.js").Workspace} Workspace */
 /** @typedef {import("../wasm/instance.js").Runtime} Runtime */
 
-/**
- * What runs steps: `InlinePool` or `ThreadPool`.
- *
- * @typedef {object} StepRunner
- * @property {number} threads most threads in a step
- * @property {<R>(threads: number, write: (ws: number) => void,
- *   read: (ws: number, deviceNs: number) => R) => Promise<R>} run
- *   fill a workspace, run it on up to `threads` threads, and read the result
- * @property {() => Promise<void>} close let steps in flight end, refuse later ones
- */
+/** @typedef {import("./runner.js").StepRunner} StepRunner */
 
 /** @implements {StepRunner} */
 export class InlinePool {
   threads = 1;
+  concurrency = 1;
+  /** @type {DeviceLost | null} */
+  lost = null;
   #runtime;
-  /** @type {Error | null} */
-  #refusal = null;
-
-  /** @param {Runtime} runtime */
-  constructor(runtime) {
-    this.#runtime = runtime;
-  }
+  #workspace;
+  #closed = false;
 
   /**
-   * @template R
-   * @param {number} _threads
-   * @param {(ws: number) => void} write
-   * @param {(ws: number, deviceNs: number) => R} read
-   * @returns {Promise<R>}
+   * @param {Runtime} runtime
+   * @param {Workspace} workspace its first
    */
-  async run(_threads, write, read) {
-    if (this.#refusal) throw this.#refusal;
-    write(0);
+  constructor(runtime, workspace) {
+    this.#runtime = runtime;
+    this.#workspace = workspace;
+  }
+
+  /** @param {import("./runner.js").Step} step */
+  async run(step) {
+    if (this.#closed) throw new Aborted("the model is closed; load it again");
+    if (this.lost) throw this.lost;
+    this.#workspace.write(step);
     const start = performance.now();
     try {
       this.#runtime.exports.v_run(0);
     } catch (cause) {
-      this.#refusal = new DeviceLost(`the wasm runtime trapped (${cause}); load the model again`, {
-        cause,
-      });
-      throw this.#refusal;
+      this.lost = new DeviceLost(`the wasm runtime trapped (${cause})`, { cause });
+      throw this.lost;
     }
-    return read(0, (performance.now() - start) * 1e6);
+    return this.#workspace.read((performance.now() - start) * 1e6);
   }
 
   async close() {
-    this.#refusal ??= new Aborted("the model is closed; load it again");
+    this.#closed = true;
   }
 }

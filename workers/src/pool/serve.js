@@ -1,24 +1,19 @@
-/** A pool thread's side: its own instance over the shared memory, led by `v_worker`. */
-
-/** @typedef {import("../wasm/abi.js").Exports} Exports */
+/** What a worker of a pool does: be a thread of a shared memory, or an instance of its own. */
+import { serveInstance } from "./instance.js";
+import { serveThread } from "./thread.js";
 
 /**
- * Serve steps until the pool stops this thread. Blocks the calling worker for good, so
- * messages go out through `post` only, and nothing is received after the first.
- *
- * @param {{module: WebAssembly.Module, memory: WebAssembly.Memory, thread: number}} task
- * @param {(message: unknown) => void} post
+ * @param {(message: unknown, transfer?: Transferable[]) => void} post
+ * @returns {(message: any) => void} takes the pool's messages
  */
-export function serve({ module, memory, thread }, post) {
-  try {
-    const instance = new WebAssembly.Instance(module, { env: { memory } });
-    const exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
-    const { __stack_pointer: stackPointer, v_stack_top, v_worker } = exports;
-    if (!stackPointer) throw new Error("the wasm build has no threads");
-    stackPointer.value = v_stack_top(thread) >>> 0;
-    post({ type: "ready" });
-    for (let ws = v_worker(thread); ws >= 0; ws = v_worker(thread)) post({ type: "led", ws });
-  } catch (error) {
-    post({ type: "failed", message: String(error) });
-  }
+export function serveWorker(post) {
+  const answer = serveInstance(post);
+  return (message) => {
+    if (message.type === "instance") return void answer(message);
+    try {
+      serveThread(message, post);
+    } catch (error) {
+      post({ type: "failed", message: String(error) });
+    }
+  };
 }

@@ -32,7 +32,9 @@ const MAX_DIM = 1 << 27;
 /**
  * @typedef {object} ProgramInfo
  * @property {Tensor[]} tensors
- * @property {Slot} output the slot a step returns: a row per sequence, or per token
+ * @property {Slot} output the slot a step returns: a row per sequence, per token, or per
+ *   wanted row of a decoder
+ * @property {boolean} isDecoder it has a key-value cache, and its output is logits
  * @property {number} numOps
  * @property {number} vocabSize token ids are in 0 .. vocabSize - 1
  * @property {number} maxPositions longest sequence in tokens; 0 = unlimited
@@ -86,13 +88,15 @@ export function decodeProgram(bytes) {
   if (outputSlot >= numSlots) {
     throw new ArtifactCorrupt(`program.bin: output slot ${outputSlot} of ${numSlots}`);
   }
+  const output = decodeSlot(view, HEADER_BYTES + outputSlot * SLOT_BYTES);
   const tensorsAt = HEADER_BYTES + numSlots * SLOT_BYTES;
   const names = bytes.subarray(total - namesBytes);
   return {
     tensors: Array.from({ length: numTensors }, (_, i) =>
       decodeTensor(view, tensorsAt + i * TENSOR_BYTES, names),
     ),
-    output: decodeSlot(view, HEADER_BYTES + outputSlot * SLOT_BYTES),
+    output,
+    isDecoder: output.rows === Rows.PICKED,
     numOps,
     vocabSize: u32(32),
     maxPositions: u32(36),
@@ -107,12 +111,7 @@ export function decodeProgram(bytes) {
 function decodeSlot(view, at) {
   const rows = view.getUint8(at);
   const width = view.getUint32(at + 4, true);
-  if (rows === Rows.PICKED) {
-    throw new ArtifactUnsupported(
-      "program.bin is a decoder: it generates text, which the JavaScript hands do not yet; run it from Python",
-    );
-  }
-  if ((rows !== Rows.TOKENS && rows !== Rows.SEQS) || width === 0) {
+  if (!Object.values(Rows).includes(/** @type {any} */ (rows)) || width === 0) {
     throw new ArtifactCorrupt(`program.bin: output slot of row kind ${rows} and width ${width}`);
   }
   return { rows, width };

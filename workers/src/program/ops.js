@@ -7,6 +7,9 @@
 /** Columns that share one scale (and min) in the block formats. */
 export const BLOCK = 32;
 
+/** Tokens in one block of the paged key-value cache. */
+export const KV_BLOCK = 32;
+
 /** What one row of a slot stands for. */
 export const Rows = Object.freeze({ TOKENS: 0, SEQS: 1, PICKED: 2 });
 

@@ -51,7 +51,46 @@ export const WorkspacePart = Object.freeze({
 });
 
 /** u32 words of a workspace's header. */
-export const Header = Object.freeze({ NUM_TOKENS: 0, NUM_SEQS: 1, STATUS: 2, DETAIL: 3, WORDS: 5 });
+export const Header = Object.freeze({
+  NUM_TOKENS: 0,
+  NUM_SEQS: 1,
+  STATUS: 2,
+  DETAIL: 3,
+  NUM_WANTED: 5,
+  NUM_COPIES: 6,
+  SAMPLING: 7,
+  WORDS: 8,
+});
+
+/** u32 or f32 words of a `v_sample_row`. */
+export const SampleRow = Object.freeze({
+  TEMPERATURE: 0,
+  TOP_K: 1,
+  TOP_P: 2,
+  MIN_P: 3,
+  REPETITION: 4,
+  PRESENCE: 5,
+  FREQUENCY: 6,
+  TOP_LOGPROBS: 7,
+  SEED_LOW: 8,
+  SEED_HIGH: 9,
+  POSITION: 10,
+  PENALIZED_AT: 11,
+  PENALIZED_COUNT: 12,
+  BIAS_AT: 13,
+  BIAS_COUNT: 14,
+  MASK_AT: 15,
+  WORDS: 16,
+});
+
+/** i32 or f32 words of a `v_sampled`; from TOP on, pairs of a token and its logprob. */
+export const SampledRow = Object.freeze({ TOKEN: 0, LOGPROB: 1, NUM_TOP: 2, TOP: 4, WORDS: 44 });
+
+/** `V_NO_MASK`: every token is allowed. */
+export const NO_MASK = 0xffffffff;
+
+/** `V_MAX_TOP` */
+export const MAX_TOP = 20;
 
 /**
  * @typedef {object} Exports
@@ -63,9 +102,12 @@ export const Header = Object.freeze({ NUM_TOKENS: 0, NUM_SEQS: 1, STATUS: 2, DET
  *   workspaces: number, threads: number) => number} v_create
  * @property {(tensor: number, row0: number, rows: number, data: number, scale: number,
  *   min: number) => number} v_write_rows
+ * @property {(kvBlocks: number, format: number, maxWanted: number, dataWords: number) => number}
+ *   v_cache
  * @property {() => number} v_seal
  * @property {(which: number) => bigint} v_memory_bytes
  * @property {(ws: number, part: number) => number} v_workspace
+ * @property {(part: number) => number} v_part_bytes
  * @property {(ws: number) => number} v_run
  * @property {(thread: number) => number} v_stack_top
  * @property {(thread: number) => number} v_worker
@@ -99,7 +141,7 @@ export function errorOf(code, detail0, detail1, what) {
       const bytesRequested = detail0 + detail1 * 2 ** 32;
       return new OutOfMemory(
         `${what} needs ${bytesRequested} more bytes than WebAssembly memory may grow to; ` +
-          "lower maxTokens or use a smaller model",
+          "lower maxTokens or kvBlocks, or use a smaller model",
         { bytesRequested },
       );
     }

@@ -1,6 +1,6 @@
 /** An instance of the wasm module with its memory: the loader's and single thread's side. */
 import { ArtifactUnsupported, OutOfMemory } from "../errors.js";
-import { ABI_VERSION, errorOf, Header, WorkspacePart } from "./abi.js";
+import { ABI_VERSION, errorOf, WorkspacePart } from "./abi.js";
 import { featuresOf } from "./variants.js";
 
 /** @typedef {import("./abi.js").Exports} Exports */
@@ -10,6 +10,9 @@ const PAGE_BYTES = 65536;
 const MAX_PAGES = 65535;
 const FIRST_MAX_PAGES = 1024;
 
+/** `v_cache_format`, by its number. */
+export const KV_FORMATS = Object.freeze(/** @type {const} */ (["f32", "f16"]));
+
 /**
  * @typedef {object} RuntimeOptions
  * @property {WebAssembly.Module} module
@@ -17,18 +20,25 @@ const FIRST_MAX_PAGES = 1024;
  * @property {Uint8Array} program
  * @property {number} maxTokens
  * @property {number} maxSeqs
- * @property {number} threads pool threads; also steps in flight
+ * @property {number} threads pool threads
+ * @property {number} workspaces steps in flight
+ * @property {CacheOptions | null} cache of a decoder
  * @property {number} stagingBytes buffer for rows on their way to `v_write_rows`
  * @property {number} expectedBytes what the artifact says it needs, 0 = unknown
  */
 
 /**
- * @typedef {object} Workspace byte offsets of a workspace's parts
- * @property {number} header
- * @property {number} tokens
- * @property {number} seqs
- * @property {number} output
- * @property {number} status
+ * @typedef {object} CacheOptions the arguments of `v_cache`
+ * @property {number} kvBlocks blocks of 32 tokens
+ * @property {"f32" | "f16"} kvFormat
+ * @property {number} maxWanted
+ * @property {number} dataWords room for the lists and masks of a step's sampling rows
+ */
+
+/**
+ * @typedef {object} Part where a part of a workspace lies, in bytes
+ * @property {number} at
+ * @property {number} bytes 0 where the program has no such part
  */
 
 export class Runtime {
@@ -44,26 +54,30 @@ export class Runtime {
     this.exports = exports;
     this.staging = this.#alloc(options.stagingBytes);
     this.stagingBytes = options.stagingBytes;
-    const { program, maxTokens, maxSeqs, threads } = options;
+    const { program, maxTokens, maxSeqs, threads, workspaces, cache } = options;
+    this.threads = threads;
     const at = this.#alloc(program.length);
     this.u8(at, program.length).set(program);
     this.check(
-      exports.v_create(at, program.length, maxTokens, maxSeqs, threads, threads),
+      exports.v_create(at, program.length, maxTokens, maxSeqs, workspaces, threads),
       "creating the model",
     );
+    if (cache !== null) {
+      const { kvBlocks, kvFormat, maxWanted, dataWords } = cache;
+      this.check(
+        exports.v_cache(kvBlocks, KV_FORMATS.indexOf(kvFormat), maxWanted, dataWords),
+        "allocating the key-value cache",
+      );
+    }
     const top = exports.__stack_pointer && exports.v_stack_top(threads) >>> 0;
     if (exports.__stack_pointer && top) exports.__stack_pointer.value = top;
-    /** @type {Workspace[]} */
-    this.workspaces = Array.from({ length: threads }, (_, ws) => {
-      const part = (/** @type {number} */ p) => exports.v_workspace(ws, p) >>> 0;
-      return {
-        header: part(WorkspacePart.HEADER),
-        tokens: part(WorkspacePart.TOKENS),
-        seqs: part(WorkspacePart.SEQS),
-        output: part(WorkspacePart.OUTPUT),
-        status: part(WorkspacePart.STATUS),
-      };
-    });
+    /** @type {Part[][]} of each workspace, by `WorkspacePart` */
+    this.workspaces = Array.from({ length: workspaces }, (_, ws) =>
+      Object.values(WorkspacePart).map((part) => ({
+        at: exports.v_workspace(ws, part) >>> 0,
+        bytes: exports.v_part_bytes(part) >>> 0,
+      })),
+    );
   }
 
   /**
@@ -138,20 +152,10 @@ export class Runtime {
     return new Float32Array(this.memory.buffer, at, length);
   }
 
-  /** The status and details that a finished step left in its header. @param {number} ws */
-  stepStatus(ws) {
-    const header = this.u32(this.workspaces[ws].header, Header.WORDS);
-    return {
-      code: header[Header.STATUS] | 0,
-      detail0: header[Header.DETAIL],
-      detail1: header[Header.DETAIL + 1],
-    };
-  }
-
-  /** @returns {{weights: number, workspaces: number, total: number}} bytes */
+  /** @returns {{weights: number, workspaces: number, cache: number, total: number}} bytes */
   memoryBytes() {
     const of = (/** @type {number} */ which) => Number(this.exports.v_memory_bytes(which));
-    return { weights: of(0), workspaces: of(1), total: of(2) };
+    return { weights: of(0), workspaces: of(1), cache: of(3), total: of(2) };
   }
 
   /** @param {number} bytes */

@@ -2,47 +2,23 @@
 import { HeaderReader } from "../artifact/safetensors.js";
 import { ArtifactCorrupt, ArtifactMissing } from "../errors.js";
 import { partsOf } from "../program/parts.js";
+import { ROW_MULTIPLE, ShardSink } from "./sink.js";
+
+export { stagingBytes } from "./sink.js";
 
 /** @typedef {import("../program/format.js").Tensor} Tensor */
-/** @typedef {import("../program/parts.js").Part} Part */
 /** @typedef {import("../artifact/safetensors.js").ShardEntry} ShardEntry */
 /** @typedef {import("./instance.js").Runtime} Runtime */
-
-const ROW_MULTIPLE = 8;
-const STAGING_BYTES = 256 << 10;
-const ALIGNMENT = 64;
-
-/**
- * @typedef {object} Target a tensor and how far it has been loaded
- * @property {number} index
- * @property {Tensor} tensor
- * @property {Part[]} parts
- * @property {number} rowsDone rows in the shards so far
- * @property {number} pieces shards that held rows of it
- */
+/** @typedef {import("./sink.js").Group} Group */
+/** @typedef {import("./sink.js").Planned} Planned */
+/** @typedef {import("./sink.js").Target} Target */
 
 /**
- * @typedef {object} Group the parts of one tensor in one shard
- * @property {Target} target
- * @property {number} row0
- * @property {number} rows
- * @property {(Uint8Array | null)[]} held bytes of the parts that came before the last one
- * @property {number} last the part whose bytes come last in the shard: it is not held
+ * @typedef {object} Shard
+ * @property {string} name
+ * @property {number} bytes
+ * @property {() => AsyncIterable<Uint8Array>} open
  */
-
-/** @param {number} n */
-const aligned = (n) => Math.ceil(n / ALIGNMENT) * ALIGNMENT;
-
-/**
- * @param {Tensor[]} tensors
- * @returns {number} bytes of staging that hold at least 8 rows of any tensor
- */
-export function stagingBytes(tensors) {
-  const widest = tensors.map((t) =>
-    partsOf(t).reduce((sum, p) => sum + aligned(ROW_MULTIPLE * p.rowBytes), 0),
-  );
-  return Math.max(STAGING_BYTES, ...widest);
-}
 
 export class WeightLoader {
   #runtime;
@@ -50,6 +26,8 @@ export class WeightLoader {
   #targets;
   /** @type {Map<string, {target: Target, part: number}>} */
   #byName = new Map();
+  /** When the shards so far have been planned. @type {Promise<unknown>} */
+  #planned = Promise.resolve();
 
   /**
    * @param {Runtime} runtime its staging buffer has `stagingBytes(tensors)`
@@ -65,7 +43,21 @@ export class WeightLoader {
   }
 
   /**
-   * Read one shard. Shards must be read in order: rows continue from one to the next.
+   * Read shards, some at a time: each streams into its place as soon as the headers of those
+   * before it have told where that is.
+   *
+   * @param {readonly Shard[]} shards in order
+   * @param {number} parallel how many are read at once
+   */
+  loadShards(shards, parallel) {
+    return eachShard(shards, parallel, ({ open, name, bytes }) =>
+      this.loadShard(open(), name, bytes),
+    );
+  }
+
+  /**
+   * Read one shard. Calls are made in the order of the shards, for rows continue from one to
+   * the next, but need not wait for each other.
    *
    * A tensor's last part (its codes, when the shard keeps scales and mins before them) goes
    * straight through the staging buffer, so that only the small parts are held.
@@ -75,19 +67,29 @@ export class WeightLoader {
    * @param {number} bytes size of the shard
    */
   async loadShard(chunks, file, bytes) {
+    const before = this.#planned;
     const header = new HeaderReader(file, bytes);
-    /** @type {ShardSink | null} */
-    let sink = null;
-    for await (let chunk of chunks) {
-      if (sink === null) {
-        const { used, entries } = header.push(chunk);
-        if (entries === null) continue;
-        sink = new ShardSink(this.#runtime, this.#plan(entries, file));
-        chunk = chunk.subarray(used);
+    const { promise, resolve, reject } = deferred();
+    this.#planned = promise;
+    try {
+      /** @type {ShardSink | null} */
+      let sink = null;
+      for await (let chunk of chunks) {
+        if (sink === null) {
+          const { used, entries } = header.push(chunk);
+          if (entries === null) continue;
+          await before;
+          sink = new ShardSink(this.#runtime, file, this.#plan(entries, file));
+          resolve();
+          chunk = chunk.subarray(used);
+        }
+        sink.push(chunk);
       }
-      sink.push(chunk);
+      if (sink === null) throw new ArtifactCorrupt(`${file} ends inside its header`);
+    } catch (error) {
+      reject(error);
+      throw error;
     }
-    if (sink === null) throw new ArtifactCorrupt(`${file} ends inside its header`);
   }
 
   /** Check that every row came, and let the module finish. */
@@ -108,7 +110,7 @@ export class WeightLoader {
    *
    * @param {ShardEntry[]} entries in the order of their data
    * @param {string} file
-   * @returns {{group: Group, part: number, bytes: number}[]} in the same order
+   * @returns {Planned[]} in the same order
    */
   #plan(entries, file) {
     /** @type {Map<Target, Group>} */
@@ -160,106 +162,40 @@ export class WeightLoader {
   }
 }
 
-/** Takes a shard's data section, chunk by chunk, and writes rows as they become complete. */
-class ShardSink {
-  #runtime;
-  #planned;
-  #at = 0; // entry being filled
-  #filled = 0; // bytes of it that came, or of its current piece when it is staged
-  #row = 0; // rows of the current group already written
-
-  /**
-   * @param {Runtime} runtime
-   * @param {{group: Group, part: number, bytes: number}[]} planned
-   */
-  constructor(runtime, planned) {
-    this.#runtime = runtime;
-    this.#planned = planned;
-  }
-
-  /** @param {Uint8Array} chunk */
-  push(chunk) {
-    for (let used = 0; used < chunk.length; ) {
-      // The shard's entries tile it, and the reader lets no byte more than its size through.
-      const { group, part, bytes } = this.#planned[this.#at];
-      used += part === group.last ? this.#stage(chunk, used) : this.#hold(chunk, used, bytes);
+/**
+ * Do something with every shard, several at a time, begun in their order. After a failure no
+ * more are begun.
+ *
+ * @param {readonly Shard[]} shards
+ * @param {number} parallel
+ * @param {(shard: Shard) => Promise<void>} use
+ */
+export async function eachShard(shards, parallel, use) {
+  const rest = shards.values();
+  let failed = false;
+  const some = async () => {
+    for (const shard of rest) {
+      if (failed) return;
+      await use(shard);
     }
+  };
+  try {
+    await Promise.all(Array.from({ length: parallel }, some));
+  } finally {
+    failed = true;
   }
+}
 
-  /**
-   * @param {Uint8Array} chunk
-   * @param {number} from
-   * @param {number} bytes
-   */
-  #hold(chunk, from, bytes) {
-    const { group, part } = this.#planned[this.#at];
-    const buffer = (group.held[part] ??= new Uint8Array(bytes));
-    const take = Math.min(chunk.length - from, bytes - this.#filled);
-    buffer.set(chunk.subarray(from, from + take), this.#filled);
-    this.#filled += take;
-    if (this.#filled === bytes) this.#next();
-    return take;
-  }
-
-  /**
-   * @param {Uint8Array} chunk
-   * @param {number} from
-   */
-  #stage(chunk, from) {
-    const { group, part } = this.#planned[this.#at];
-    const { parts } = group.target;
-    const { staging, stagingBytes: room } = this.#runtime;
-    const perRow = parts.reduce((sum, p) => sum + p.rowBytes, 0);
-    const fit = Math.floor((room - parts.length * ALIGNMENT) / perRow / ROW_MULTIPLE);
-    const rows = Math.min(group.rows - this.#row, Math.max(1, fit) * ROW_MULTIPLE);
-    /** @type {number[]} */
-    const at = [];
-    let end = staging;
-    for (const p of parts) {
-      at.push(end);
-      end += aligned(rows * p.rowBytes);
-    }
-    const bytes = rows * parts[part].rowBytes;
-    const take = Math.min(chunk.length - from, bytes - this.#filled);
-    this.#runtime
-      .u8(at[part] + this.#filled, take)
-      .set(chunk.subarray(from, from + take));
-    this.#filled += take;
-    if (this.#filled === bytes) {
-      this.#write(group, rows, at);
-      this.#filled = 0;
-      this.#row += rows;
-      if (this.#row === group.rows) this.#next();
-    }
-    return take;
-  }
-
-  /**
-   * @param {Group} group
-   * @param {number} rows
-   * @param {number[]} at where the parts lie in the staging buffer
-   */
-  #write({ target, row0, held }, rows, at) {
-    target.parts.forEach(({ rowBytes }, i) => {
-      const source = held[i];
-      if (source === null) return;
-      const begin = this.#row * rowBytes;
-      this.#runtime
-        .u8(at[i], rows * rowBytes)
-        .set(source.subarray(begin, begin + rows * rowBytes));
-    });
-    const [data, scale = 0, min = 0] = at;
-    this.#runtime.check(
-      this.#runtime.exports.v_write_rows(target.index, row0 + this.#row, rows, data, scale, min),
-      `writing rows of tensor '${target.tensor.name}'`,
-    );
-  }
-
-  #next() {
-    const { group, part } = this.#planned[this.#at];
-    if (part === group.last) group.held.fill(null);
-    this.#at += 1;
-    this.#filled = 0;
-    this.#row = 0;
-  }
+function deferred() {
+  /** @type {() => void} */
+  let resolve = () => {};
+  /** @type {(error: unknown) => void} */
+  let reject = () => {};
+  const promise = new Promise((/** @type {(value: void) => void} */ yes, no) => {
+    resolve = yes;
+    reject = no;
+  });
+  // Later shards see the error; the one that failed throws it itself.
+  promise.catch(() => {});
+  return { promise, resolve, reject };
 }

@@ -10,20 +10,47 @@ import { hasExactRelaxedDot, hasSimd } from "./probes.js";
  *
  * @typedef {object} WasmOptions
  * @property {Variant} [variant] take this build instead of the best one
- * @property {string | URL} [url] where that build is
+ * @property {string | URL | ((variant: Variant) => string | URL)} [url] where the build is: its
+ *   file, a folder (ends in "/") that holds all four, or a function of the build
  * @property {Uint8Array | ArrayBuffer} [bytes] the build itself
  * @property {WebAssembly.Module} [module] the build, compiled: for hosts that forbid
  *   compiling and for extensions
  */
 
-// Literal URLs, one by one: bundlers find assets by this very expression.
-/** @type {Record<Variant, URL>} */
-const URLS = {
-  simd: new URL("../../wasm/volery-simd.wasm", import.meta.url),
-  relaxed: new URL("../../wasm/volery-relaxed.wasm", import.meta.url),
-  "simd-threads": new URL("../../wasm/volery-simd-threads.wasm", import.meta.url),
-  "relaxed-threads": new URL("../../wasm/volery-relaxed-threads.wasm", import.meta.url),
-};
+/** @type {readonly Variant[]} */
+const VARIANTS = ["simd", "relaxed", "simd-threads", "relaxed-threads"];
+
+/**
+ * Where this package has a build. Literal URLs, one by one: bundlers find assets by this very
+ * expression. In a function: edge runtimes have no `import.meta.url`.
+ *
+ * @param {Variant} variant
+ * @returns {URL}
+ */
+function packaged(variant) {
+  switch (variant) {
+    case "simd":
+      return new URL("../../wasm/volery-simd.wasm", import.meta.url);
+    case "relaxed":
+      return new URL("../../wasm/volery-relaxed.wasm", import.meta.url);
+    case "simd-threads":
+      return new URL("../../wasm/volery-simd-threads.wasm", import.meta.url);
+    default:
+      return new URL("../../wasm/volery-relaxed-threads.wasm", import.meta.url);
+  }
+}
+
+/**
+ * @param {Variant} variant
+ * @param {WasmOptions["url"]} asked
+ * @returns {URL}
+ */
+function urlOf(variant, asked) {
+  if (asked === undefined) return packaged(variant);
+  const given = typeof asked === "function" ? asked(variant) : asked;
+  const url = new URL(given, globalThis.location?.href ?? import.meta.url);
+  return url.pathname.endsWith("/") ? new URL(`volery-${variant}.wasm`, url) : url;
+}
 
 const FEATURE_RELAXED = 1;
 const FEATURE_THREADS = 2;
@@ -35,9 +62,9 @@ const FEATURE_THREADS = 2;
  */
 export function chooseVariant(threads, options) {
   if (options.variant !== undefined) {
-    if (!Object.hasOwn(URLS, options.variant)) {
+    if (!VARIANTS.includes(options.variant)) {
       throw new InvalidInput(
-        `wasm.variant is ${options.variant}, expected one of ${Object.keys(URLS).join(", ")}`,
+        `wasm.variant is ${options.variant}, expected one of ${VARIANTS.join(", ")}`,
       );
     }
     const single = /** @type {Variant} */ (options.variant.replace("-threads", ""));
@@ -77,7 +104,7 @@ export async function loadModule(variant, options, read) {
   if (options.bytes !== undefined) {
     bytes = options.bytes instanceof Uint8Array ? options.bytes : new Uint8Array(options.bytes);
   } else {
-    const url = options.url === undefined ? URLS[variant] : new URL(options.url, URLS[variant]);
+    const url = urlOf(variant, options.url);
     const file = await read(url);
     bytes = file.bytes;
     origin = `${url.href} (${file.type})`;

@@ -8,31 +8,19 @@
  */
 import { Aborted, DeviceLost } from "../errors.js";
 
+/** @typedef {import("../step/workspace.js").Workspace} Workspace */
 /** @typedef {import("../wasm/instance.js").Runtime} Runtime */
-
-/**
- * A host's worker thread.
- *
- * @typedef {object} PoolWorker
- * @property {(message: unknown) => void} post
- * @property {() => Promise<void>} terminate
- * @property {(busy: boolean) => void} hold whether the worker keeps its process alive
- */
-
-/**
- * @typedef {object} WorkerEvents
- * @property {(message: any) => void} onMessage
- * @property {(error: unknown) => void} onError
- */
-
-/** @typedef {(events: WorkerEvents) => PoolWorker} SpawnWorker */
+/** @typedef {import("./runner.js").PoolWorker} PoolWorker */
+/** @typedef {import("./runner.js").SpawnWorker} SpawnWorker */
+/** @typedef {import("./runner.js").Step} Step */
+/** @typedef {import("./runner.js").StepResult} StepResult */
+/** @typedef {import("./runner.js").StepRunner} StepRunner */
 
 /**
  * @typedef {object} Job
+ * @property {Step} step
  * @property {number} threads
- * @property {(ws: number) => void} write
- * @property {(ws: number, deviceNs: number) => any} read
- * @property {(result: any) => void} resolve
+ * @property {(result: StepResult) => void} resolve
  * @property {(error: unknown) => void} reject
  */
 
@@ -43,11 +31,12 @@ import { Aborted, DeviceLost } from "../errors.js";
  * @property {number} start
  */
 
-/** @typedef {import("./inline.js").StepRunner} StepRunner */
-
 /** @implements {StepRunner} */
 export class ThreadPool {
+  /** @type {DeviceLost | null} */
+  lost = null;
   #runtime;
+  #workspaces;
   /** @type {PoolWorker[]} */
   #workers = [];
   /** @type {number[]} */
@@ -58,8 +47,6 @@ export class ThreadPool {
   #queue = [];
   /** @type {Map<number, Flight>} by workspace */
   #flights = new Map();
-  /** @type {Error | null} */
-  #refusal = null;
   /** @type {Promise<void> | null} */
   #closed = null;
   /** @type {(() => void) | null} */
@@ -69,23 +56,28 @@ export class ThreadPool {
    * Use `ThreadPool.start`.
    *
    * @param {Runtime} runtime
+   * @param {readonly Workspace[]} workspaces all of its
    */
-  constructor(runtime) {
+  constructor(runtime, workspaces) {
     this.#runtime = runtime;
-    this.threads = runtime.workspaces.length;
-    this.#freeWorkspaces = runtime.workspaces.map((_, ws) => ws);
+    this.#workspaces = workspaces;
+    this.threads = runtime.threads;
+    this.concurrency = workspaces.length;
+    this.#freeWorkspaces = workspaces.map((_, ws) => ws);
   }
 
   /**
-   * Start a worker per workspace of `runtime`, whose build must have threads.
+   * Start the threads of `runtime`, whose build must have them.
    *
    * @param {Runtime} runtime
+   * @param {readonly Workspace[]} workspaces all of its
    * @param {SpawnWorker} spawn
    * @returns {Promise<ThreadPool>} when every worker is ready
    */
-  static async start(runtime, spawn) {
-    const pool = new ThreadPool(runtime);
-    const ready = runtime.workspaces.map((_, thread) => pool.#start(thread, spawn));
+  static async start(runtime, workspaces, spawn) {
+    const pool = new ThreadPool(runtime, workspaces);
+    const threads = Array.from({ length: runtime.threads }, (_, thread) => thread);
+    const ready = threads.map((thread) => pool.#start(thread, spawn));
     try {
       await Promise.all(ready);
     } catch (cause) {
@@ -96,17 +88,15 @@ export class ThreadPool {
   }
 
   /**
-   * @template R
+   * @param {Step} step
    * @param {number} threads
-   * @param {(ws: number) => void} write
-   * @param {(ws: number, deviceNs: number) => R} read
-   * @returns {Promise<R>}
+   * @returns {Promise<StepResult>}
    */
-  run(threads, write, read) {
-    if (this.#refusal) return Promise.reject(this.#refusal);
+  run(step, threads) {
+    if (this.#closed) return Promise.reject(new Aborted("the model is closed; load it again"));
+    if (this.lost) return Promise.reject(this.lost);
     return new Promise((resolve, reject) => {
-      const wanted = Math.min(threads, this.threads);
-      this.#queue.push({ threads: wanted, write, read, resolve, reject });
+      this.#queue.push({ step, threads: Math.min(threads, this.threads), resolve, reject });
       this.#dispatch();
     });
   }
@@ -162,11 +152,12 @@ export class ThreadPool {
 
   #dispatch() {
     while (this.#queue.length > 0 && this.#queue[0].threads <= this.#idle.length) {
+      // A decoder has one workspace: its steps share the cache and run one after another.
+      const ws = this.#freeWorkspaces.pop();
+      if (ws === undefined) return;
       const job = /** @type {Job} */ (this.#queue.shift());
-      // As many workspaces as threads, so one is free whenever a thread is.
-      const ws = /** @type {number} */ (this.#freeWorkspaces.pop());
       try {
-        job.write(ws);
+        this.#workspaces[ws].write(job.step);
       } catch (error) {
         this.#freeWorkspaces.push(ws);
         job.reject(error);
@@ -190,7 +181,7 @@ export class ThreadPool {
     this.#flights.delete(ws);
     this.#workers[ranks[0]].hold(false);
     try {
-      job.resolve(job.read(ws, (performance.now() - start) * 1e6));
+      job.resolve(this.#workspaces[ws].read((performance.now() - start) * 1e6));
     } catch (error) {
       job.reject(error);
     }
@@ -202,16 +193,18 @@ export class ThreadPool {
 
   /** A worker died: the memory it shares may be inconsistent, so the whole pool is lost. */
   #lose(/** @type {unknown} */ cause) {
-    const lost = new DeviceLost(`a worker thread died (${cause}); load the model again`, { cause });
-    this.#refuse(lost);
-    for (const { job } of this.#flights.values()) job.reject(lost);
+    if (this.lost) return;
+    this.lost = new DeviceLost(`a worker thread died (${cause})`, { cause });
+    this.#refuse(this.lost);
+    for (const { job } of this.#flights.values()) job.reject(this.lost);
     this.#flights.clear();
     this.#onDrained?.();
+    // Those that share its steps would wait for it for ever.
+    void this.#terminate();
   }
 
   /** @param {Error} error */
   #refuse(error) {
-    this.#refusal ??= error;
     for (const job of this.#queue.splice(0)) job.reject(error);
   }
 

@@ -1,0 +1,202 @@
+"""What the engine adds to every step of a decoder: 32 streams, one token each a step.
+
+    python -m bench.batching.step_overhead [ARTIFACT] [--seqs N] [--steps N]
+
+Three parts, in microseconds a step, each as the best and the quartiles of all steps that
+carried every stream:
+
+    loop      CPU time of the event loop from a step's end to the submission of the next:
+              the scheduler, tokens to their streams, block tables, sampling rows, and what
+              `submit` does
+    backend   time around the call into wasm on the backend's thread: the copy into
+              wasm memory and the sampled tokens out of it
+    readers   CPU time of the tasks that turn the tokens into text; it overlaps with the
+              next step on the backend's thread
+
+Without an artifact a tiny decoder with random weights runs, whose kernels leave the
+caches warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from runtime_py.engine import Device, Engine
+from runtime_py.executors.base import ExecutorLimits, ModelExecutor, Step, StepResult
+from runtime_py.executors.wasmtime import WasmtimeExecutor
+from runtime_py.generation.options import GenerateOptions, generate_options
+from runtime_py.generation.stream import GenerationStream
+
+PROMPT = [7, 5, 3, 11, 13]
+
+
+class Stopwatch:
+    """A `ModelExecutor` that runs steps on a thread of its own and times what is around them.
+
+    Attributes:
+        around: (streams, nanoseconds outside wasm) of every step.
+    """
+
+    def __init__(self, inner: ModelExecutor) -> None:
+        self.inner = inner
+        self.around: list[tuple[int, int]] = []
+        self.device_ns: list[int] = []
+        self._thread = ThreadPoolExecutor(1)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def limits(self) -> ExecutorLimits:
+        return self.inner.limits
+
+    def run(self, step: Step) -> StepResult:
+        started = time.perf_counter_ns()
+        result = self.inner.run(step)
+        self.around.append((_streams(step), time.perf_counter_ns() - started - result.device_ns))
+        self.device_ns.append(result.device_ns)
+        return result
+
+    def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
+        self._thread.submit(lambda: done(self.run(step)))
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self.inner.close()
+
+
+class TimedDevice(Device):
+    """The driver, with a stopwatch on what a step's end sets off.
+
+    Attributes:
+        loop_ns: CPU time of the loop for each call of the core.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_ns: list[int] = []
+        self._before_ns = 0
+
+    def _completed(self, step_id: int, result: StepResult | BaseException) -> None:
+        started = time.thread_time_ns()
+        super()._completed(step_id, result)
+        self._before_ns = time.thread_time_ns() - started
+
+    def _flush(self) -> None:
+        started = time.thread_time_ns()
+        super()._flush()
+        self.loop_ns.append(time.thread_time_ns() - started + self._before_ns)
+
+
+def _streams(step: Step) -> int:
+    """Sequences of a step that only has streams; 0 of one with prompts."""
+    return len(step.seqs) if len(step.token_ids) == len(step.seqs) else 0
+
+
+def tiny(seqs: int) -> tuple[ModelExecutor, int]:
+    """A small decoder with random weights, and its vocabulary."""
+    from runtime_py.program import TensorFormat
+    from tests.ops.cases.decoder import decoder
+    from tests.ops.cases.encoder import weights_of
+
+    program, parts = decoder(TensorFormat.F32)
+    executor = WasmtimeExecutor.from_weights(
+        program, weights_of(program, parts), max_tokens=256, max_seqs=seqs, kv_blocks=16 * seqs
+    )
+    return executor, program.vocab_size
+
+
+def loaded(path: str, seqs: int, threads: int) -> tuple[ModelExecutor, int]:
+    """An artifact's decoder on wasmtime, and its vocabulary."""
+    from runtime_py.artifact import Artifact
+
+    artifact = Artifact.open(path)
+    executor = WasmtimeExecutor.from_weights(
+        artifact.program,
+        artifact.weights,
+        threads=threads,
+        max_tokens=256,
+        max_seqs=seqs,
+        kv_blocks=16 * seqs,
+    )
+    return executor, artifact.program.vocab_size
+
+
+async def measure(
+    watch: Stopwatch, seqs: int, steps: int, options: GenerateOptions
+) -> tuple[list[int], float]:
+    """Run ``seqs`` streams, each read by a task of its own, through ``steps`` steps.
+
+    Returns:
+        loop nanoseconds of each call of the core, and of the readers per step.
+    """
+    device = TimedDevice()
+    engine = Engine(watch, 0, max_context=400, device=device)
+
+    async def read(i: int) -> None:
+        stream = GenerationStream(
+            engine,
+            lambda: engine.generate([*PROMPT, i], options, (), lambda ids: "x" * len(ids)),
+        )
+        async for _ in stream:
+            pass
+
+    started = time.thread_time_ns()
+    for _ in range(max(steps // options.max_tokens, 1)):
+        await asyncio.gather(*[read(i) for i in range(seqs)])
+    spent = time.thread_time_ns() - started - sum(device.loop_ns)
+    await engine.close()
+    return device.loop_ns, spent / len(watch.around)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("artifact", nargs="?")
+    parser.add_argument("--seqs", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    args = parser.parse_args()
+    executor, vocab_size = (
+        loaded(args.artifact, args.seqs, args.threads) if args.artifact else tiny(args.seqs)
+    )
+    options = generate_options(
+        vocab_size=vocab_size,
+        max_context=400,
+        max_tokens=min(args.steps, 300),
+        temperature=args.temperature,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        presence_penalty=0.0,
+        frequency_penalty=0.0,
+        logit_bias=None,
+        logits_mask=None,
+        logprobs=False,
+        n=1,
+        seed=1,
+        stop=None,
+        stop_token_ids=(),
+        ignore_eos=True,
+    )
+    watch = Stopwatch(executor)
+    loop_ns, readers_ns = asyncio.run(measure(watch, args.seqs, args.steps, options))
+    around = [ns for streams, ns in watch.around if streams == args.seqs]
+    wasm_us = statistics.median(watch.device_ns) / 1e3
+    print(f"{len(around)} steps of {args.seqs} streams, {wasm_us:.0f} us in wasm")
+    for name, values in (("loop", loop_ns), ("backend", around)):
+        low, middle, high = (q / 1e3 for q in statistics.quantiles(values, n=4))
+        best = min(values) / 1e3
+        print(f"{name:<8}best {best:.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us")
+    print(f"readers {readers_ns / 1e3:.0f} us on average")
+
+
+if __name__ == "__main__":
+    main()

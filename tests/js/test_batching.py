@@ -1,0 +1,87 @@
+"""The JavaScript batching core decides as the Python one does, line by line.
+
+`World` and `DecoderWorld` drive the Python core and record what goes in and comes out;
+`replay` in JavaScript feeds the same events to its own core and compares every decision.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.batching import test_decoder_state_machine, test_state_machine
+from tests.js import hosts
+from tests.js.hosts import JS
+
+SETTINGS = settings(
+    max_examples=40,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Replayer:
+    """A Node process that replays traces."""
+
+    def __init__(self) -> None:
+        command = [hosts.node24().command[0], str(JS / "replay_traces.js")]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def digest(self, lines: Sequence[str]) -> str:
+        """The digest of JavaScript's decisions; they are the recorded ones."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(lines) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        digest: str = answer["digest"]
+        return digest
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def replayer() -> Iterator[Replayer]:
+    found = Replayer()
+    EncoderCore.replayer = DecoderCore.replayer = found
+    yield found
+    found.close()
+
+
+class EncoderCore(test_state_machine.Core):
+    """Random lives of encoder lanes."""
+
+    replayer: Replayer
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "world"):
+            assert self.replayer.digest(self.lines) == self.world.recorder.digest
+
+
+class DecoderCore(test_decoder_state_machine.Core):
+    """Random lives of generations."""
+
+    replayer: Replayer
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "world"):
+            assert self.replayer.digest(self.lines) == self.world.recorder.digest
+
+
+EncoderCore.TestCase.settings = SETTINGS
+DecoderCore.TestCase.settings = SETTINGS
+TestEncoderCore = EncoderCore.TestCase
+TestDecoderCore = DecoderCore.TestCase

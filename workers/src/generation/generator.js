@@ -1,0 +1,141 @@
+/** From a prompt or a chat to a running generation. */
+import { checkMessages, guarded } from "../chat/messages.js";
+import { checkDeadline, checkNames, checkSignal, checkTraffic, kindOf } from "../checks.js";
+import { InvalidInput, InvalidType, TooLong } from "../errors.js";
+import { SAMPLING_OPTIONS, generateOptions } from "./options.js";
+import { GenerationStream } from "./stream.js";
+
+/** @typedef {import("../chat/template.js").ChatTemplate} ChatTemplate */
+/** @typedef {import("../engine/engine.js").Engine} Engine */
+/** @typedef {import("./options.js").SamplingOptions} SamplingOptions */
+/** @typedef {import("./tokenizer.js").TextTokenizer} TextTokenizer */
+
+/**
+ * What a loaded model can generate.
+ *
+ * @typedef {object} GenerationInfo
+ * @property {number} vocabSize ids
+ * @property {number} maxContext most tokens of a sequence, prompt and answer
+ * @property {readonly number[]} eosTokenIds ids that end an answer: the union of what the
+ *   model's files name
+ * @property {boolean} chat it has a chat template
+ */
+
+/**
+ * @typedef {object} SchedulingOptions
+ * @property {"latency" | "throughput"} [traffic] "latency", the default, when somebody waits
+ *   for the answer, "throughput" for bulk work that yields to it
+ * @property {number} [deadlineMs] fail when the answer is not complete in this time
+ * @property {string} [cacheSalt] computed prefixes are shared only among equal ones
+ * @property {AbortSignal} [signal] ends the generation with `Aborted`
+ */
+
+/** @typedef {SamplingOptions & SchedulingOptions} GenerateArguments */
+
+/**
+ * @typedef {object} ChatOptions
+ * @property {readonly unknown[]} [tools] descriptions for templates that know tools
+ * @property {Record<string, unknown>} [templateOptions] further names for the template
+ */
+
+/** @typedef {GenerateArguments & ChatOptions} ChatArguments */
+
+const SCHEDULING_OPTIONS = ["traffic", "deadlineMs", "cacheSalt", "signal"];
+const GENERATE_OPTIONS = [...SAMPLING_OPTIONS, ...SCHEDULING_OPTIONS];
+
+/** `Model.generate` and `Model.chat`. */
+export class Generator {
+  #engine;
+  #tokenizer;
+  #template;
+
+  /**
+   * @param {Engine} engine runs the sequences
+   * @param {TextTokenizer} tokenizer the model's
+   * @param {GenerationInfo} info its limits
+   * @param {ChatTemplate | null} template
+   */
+  constructor(engine, tokenizer, info, template) {
+    this.info = info;
+    this.#engine = engine;
+    this.#tokenizer = tokenizer;
+    this.#template = template;
+  }
+
+  /**
+   * See `Model.chat`.
+   *
+   * @param {unknown} messages
+   * @param {ChatArguments} options
+   */
+  chat(messages, { tools, templateOptions, ...options }) {
+    const checked = checkMessages(messages);
+    if (this.#template === null) {
+      throw new InvalidInput("the model has no chat template; use generate with a prompt");
+    }
+    const safe = guarded(checked, this.#tokenizer.controlTokens);
+    const text = this.#template.render(safe.messages, { tools, variables: templateOptions });
+    return this.generate(this.#tokenizer.encodeChat(text, safe.guard), options);
+  }
+
+  /**
+   * See `Model.generate`.
+   *
+   * @param {unknown} prompt
+   * @param {GenerateArguments} options
+   */
+  generate(prompt, options) {
+    checkNames(options, GENERATE_OPTIONS);
+    const { traffic = "latency", deadlineMs, cacheSalt: salt = "", signal } = options;
+    const checked = generateOptions(options, this.info);
+    const kind = checkTraffic(traffic);
+    if (typeof salt !== "string") {
+      throw new InvalidType(`cacheSalt is ${kindOf(salt)}, expected a string`);
+    }
+    const engine = this.#engine;
+    const deadlineNs = checkDeadline(deadlineMs, engine.nowNs());
+    const ids = this.#ids(prompt);
+    const own = checked.ignoreEos ? [] : this.info.eosTokenIds;
+    const stopIds = [...new Set([...checked.stopTokenIds, ...own])].sort((a, b) => a - b);
+    const decode = (/** @type {readonly number[]} */ tokens) => this.#tokenizer.decode(tokens);
+    const call = { options: checked, stopIds, decode, traffic: kind, deadlineNs, salt };
+    return new GenerationStream(engine, () => engine.generate(ids, call), checkSignal(signal));
+  }
+
+  /**
+   * @param {unknown} prompt
+   * @returns {readonly number[]}
+   */
+  #ids(prompt) {
+    const { vocabSize, maxContext } = this.info;
+    /** @type {number[]} */
+    let ids;
+    if (typeof prompt === "string") {
+      ids = this.#tokenizer.encode(prompt);
+    } else if (Array.isArray(prompt) || ArrayBuffer.isView(prompt)) {
+      ids = Array.from(/** @type {ArrayLike<number>} */ (prompt));
+      const wrong = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+      if (wrong >= 0) {
+        throw new InvalidInput(
+          `prompt[${wrong}] is ${String(ids[wrong])}, the vocabulary has 0 to ${vocabSize - 1}`,
+        );
+      }
+    } else {
+      throw new InvalidType(
+        `prompt is ${kindOf(prompt)}, expected a string or an array of token ids`,
+      );
+    }
+    if (ids.length === 0) {
+      throw new InvalidInput("the prompt has no tokens, expected at least one");
+    }
+    const maxTokens = maxContext - 1;
+    if (ids.length > maxTokens) {
+      throw new TooLong(
+        `the prompt has ${ids.length} tokens, the context of ${maxContext} holds ${maxTokens} ` +
+          "and a new one; shorten it",
+        { numTokens: ids.length, maxTokens },
+      );
+    }
+    return ids;
+  }
+}
