@@ -421,7 +421,12 @@ def test_a_forgotten_executor_is_collected() -> None:
 
 def trapping(name: str) -> bytes:
     """A module with the real ABI whose export ``name`` runs into `unreachable`."""
-    results = {"v_alloc": 64, "v_abi_version": ABI_VERSION, "v_workspace": 4096, "v_part_bytes": 4096}
+    results = {
+        "v_alloc": 64,
+        "v_abi_version": ABI_VERSION,
+        "v_workspace": 4096,
+        "v_part_bytes": 4096,
+    }
     params = {
         "v_alloc": 1,
         "v_create": 6,

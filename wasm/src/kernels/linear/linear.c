@@ -54,9 +54,8 @@ static v_linear_scratch_parts scratch_parts(const v_task *t, const v_weight *w) 
 /* Rows x of the row panel as the micro-kernels of the block formats read them. */
 static void quantize_rows(const v_linear_scratch_parts *s, const v_weight *w, const float *x,
                           size_t x_stride, uint32_t rows) {
-  const v_quantization how = {.wide = s->wide,
-                              .has_min = v_has_min(w->format),
-                              .excess = v_signed_flip()};
+  const v_quantization how = {
+      .wide = s->wide, .has_min = v_has_min(w->format), .excess = v_signed_flip()};
   const uint32_t step = v_tile_rows(s->wide), tiles = v_ceil_div(rows, step);
   for (uint32_t r = 0; r < tiles * step; r++, x += x_stride) {
     v_activation_block *tile = s->blocks + r / step;

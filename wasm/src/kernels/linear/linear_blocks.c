@@ -91,8 +91,8 @@ V_INLINE void take_block(const uint32_t lanes, const bool wide, const bool has_m
   const v_columns scale = v_load_columns(block->scale);
   const v_columns min = has_min ? v_load_columns(block->min) : scale;
   V_UNROLL for (uint32_t r = 0; r < rows; r++) {
-    const v_columns product = wide ? v_dot_to_floats(v_row_dot(dot, r, true))
-                                   : v_short_dot_to_floats(dot[r]);
+    const v_columns product =
+        wide ? v_dot_to_floats(v_row_dot(dot, r, true)) : v_short_dot_to_floats(dot[r]);
     v_columns sum = v_load_columns(sums + r * V_PANEL);
     v_add_scaled(&sum, product, scale, x, r);
     if (has_min) v_add_min(&sum, min, x, r);

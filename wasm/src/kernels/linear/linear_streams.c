@@ -31,8 +31,7 @@ DECLARE_DOT(dot_nibbles) {
 #else
       const v128_t both = v_load(c[p]), lows = wasm_v128_and(both, nibble);
       const v128_t highs = wasm_v128_and(wasm_u16x8_shr(both, 4), nibble);
-      const v_columns low = {wasm_i16x8_extend_low_i8x16(lows),
-                             wasm_i16x8_extend_high_i8x16(lows)};
+      const v_columns low = {wasm_i16x8_extend_low_i8x16(lows), wasm_i16x8_extend_high_i8x16(lows)};
       const v_columns high = {wasm_i16x8_extend_low_i8x16(highs),
                               wasm_i16x8_extend_high_i8x16(highs)};
 #endif
@@ -74,8 +73,7 @@ DECLARE_DOT(dot_split) {
     V_UNROLL for (uint32_t p = 0; p < panels; p++) {
       V_BASE(c[p]);
       const v_columns codes = v_load_group(c[p]);
-      const v_columns low = {wasm_v128_and(codes.lo, low_bits),
-                             wasm_v128_and(codes.hi, low_bits)};
+      const v_columns low = {wasm_v128_and(codes.lo, low_bits), wasm_v128_and(codes.hi, low_bits)};
       const v_columns high = {wasm_v128_and(wasm_u16x8_shr(codes.lo, 1), bit),
                               wasm_v128_and(wasm_u16x8_shr(codes.hi, 1), bit)};
       V_UNROLL for (uint32_t l = 0; l < lanes; l++) {
