@@ -21,6 +21,7 @@ from tests.engine.tiny import write_artifact
 from toolchain.bench import Window, measure_profile
 from toolchain.bench.closed_loop import closed_loop
 from toolchain.bench.measure import Percentiles
+from toolchain.simulate.profile import load_profile
 
 
 class FakeClock:
@@ -185,6 +186,9 @@ def test_an_encoder_and_its_profile(toolchain: Run, tmp_path: Path) -> None:
     assert "ttft" not in row
     profile = json.loads(path.read_text())
     assert (profile["kind"], profile["host"], profile["max_tokens"]) == ("encoder", "reference", 32)
+    device = load_profile(str(path))
+    assert device.cost.token_ns == profile["coefficients_ns"]["num_tokens"]
+    assert device.noise == profile["noise"]["relative"]
     assert f"profile: {path}" in toolchain("bench", folder, *arguments).stdout
 
 
