@@ -41,6 +41,7 @@ BARS = {**{w.name: 2.0 for w in work.PREFILLS}, work.ONE.name: 1.2, work.TOGETHE
 """Of Node's speed over llama.cpp's."""
 BATCHING_BARS = {NODE: 3.0, WASMTIME: 2.0}
 """Of eight streams together over the same one after another."""
+ENCODING_BAR_US = 50
 
 Answers = dict[str, dict[str, list[dict[str, Any]]]]
 """Of each engine to each workload, round by round."""
@@ -138,6 +139,19 @@ def print_bounds(answers: Answers, program: Program, chunk: int) -> None:
         )
 
 
+def print_encoding(node: str) -> None:
+    """What JavaScript adds to a step of many sequences."""
+    command = [node, str(HERE / "encode.mjs")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout)
+    for listed, us in result["us"]:
+        bar = f" (bar {ENCODING_BAR_US}: {'ok' if us <= ENCODING_BAR_US else 'MISSED'})"
+        print(
+            f"checking, writing and reading a step of {result['seqs']} sequences, "
+            f"{listed} penalized tokens each: {us:.0f} us{bar if not listed else ''}"
+        )
+
+
 def check_same_model(answers: Answers) -> None:
     """Greedy tokens agree at first; 8-bit activations let some texts fork."""
     for name, of in answers.items():
@@ -180,6 +194,7 @@ def main() -> None:
     check_same_model(answers)
     print_speeds(answers)
     print_bounds(answers, program, args.chunk)
+    print_encoding(args.node)
 
 
 if __name__ == "__main__":

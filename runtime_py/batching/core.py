@@ -216,7 +216,8 @@ class BatchingCore:
         request.due_ns = request.rank_ns = min(now_ns + target_ns + alone_ns, MAX_NS)
         if request.deadline_ns >= 0:
             request.due_ns = min(request.deadline_ns, MAX_NS)
-            request.rank_ns = min(request.deadline_ns + alone_ns, MAX_NS)
+            crowded = lane.latency_ns(threads) + alone_ns > request.deadline_ns - now_ns
+            request.rank_ns = min(request.deadline_ns + (alone_ns if crowded else 0), MAX_NS)
         lane.queue.push(request, now_ns)
         self._arm(request, lane, now_ns)
 

@@ -144,6 +144,15 @@ class Lane:
         queue = self.queue
         return StepShape(queue.num_seqs, queue.num_tokens, queue.sum_len_sq, 0, threads)
 
+    def latency_ns(self, threads: int) -> int:
+        """How long the waiting work of the latency class takes; 0 when there is none."""
+        latency = self.queue.latency
+        if not latency.num_seqs:
+            return 0
+        return self.cost.predict(
+            StepShape(latency.num_seqs, latency.num_tokens, latency.sum_len_sq, 0, threads)
+        )
+
     def alone_ns(self, request: Request, threads: int) -> int:
         """How long the waiting items of ``request`` take with the device to themselves."""
         return self.cost.predict(
@@ -186,9 +195,7 @@ class EncoderLane(Lane):
         )
 
     def latest_start_ns(self, threads: int, now_ns: int) -> int:
-        latency = self.queue.latency
-        head = latency.head()
+        head = self.queue.latency.head()
         if head is None or self.next_retry() is not None:
             return now_ns
-        shape = StepShape(latency.num_seqs, latency.num_tokens, latency.sum_len_sq, 0, threads)
-        return head.due_ns - self.cost.predict(shape)
+        return head.due_ns - self.latency_ns(threads)

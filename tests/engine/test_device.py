@@ -39,7 +39,7 @@ def test_an_encoder_and_a_decoder_share_a_device_and_no_result_changes(
     trace = tmp_path / "trace.jsonl"
 
     async def test() -> None:
-        config = rt.SchedulerConfig(max_batch_seqs=4)
+        config = rt.SchedulerConfig(max_batch_seqs=4, ttft_target_ms=1, tpot_target_ms=1)
         async with rt.Device(threads=2, config=config, trace=trace) as device:
             embedder = await rt.load(encoder_folder, executor=executor, device=device)
             writer = await rt.load(decoder_folder, executor=executor, device=device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import string
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from runtime_py import EmbedResult, InvalidInput, InvalidType, TooLong
 from runtime_py.model import Model
+from runtime_py.options import EmbedOptions
 from tests.engine.tiny import MAX_TOKENS, WIDTH, ids_of, make, run, truth
 
 
@@ -233,3 +235,16 @@ def test_options_outside_their_range(options: dict[str, object]) -> None:
         assert model.stats().requests == 0
 
     with_model(use)
+
+
+def test_both_ways_to_embed_take_the_same_options() -> None:
+    taken = inspect.signature(Model.embed_with_info).parameters
+    keywords = [n for n, p in taken.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert keywords == list(EmbedOptions.__annotations__)
+
+    async def test() -> None:
+        async with make() as model:
+            with pytest.raises(TypeError, match="dimension"):
+                await model.embed("a", dimension=3)  # type: ignore[call-arg]
+
+    run(test)

@@ -98,7 +98,7 @@ def test_arguments_outside_their_range(artifact: Path) -> None:
                 await rt.load(artifact, share=share)  # type: ignore[arg-type]
         with pytest.raises(rt.InvalidInput, match="max_seqs"):
             await rt.load(artifact, max_seqs=0)
-        with pytest.raises(rt.InvalidInput, match="torch_device.*does not use torch"):
+        with pytest.raises(rt.InvalidInput, match=r"torch_device.*does not use torch"):
             await rt.load(artifact, torch_device="cpu")
         for threads in (0, -1, 1.5, True, 1000):
             with pytest.raises(rt.InvalidInput, match="threads"):

@@ -9,6 +9,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
@@ -129,6 +130,48 @@ def test_the_context_is_what_model_and_cache_hold(tmp_path: Path) -> None:
         async with await rt.load(folder, executor="reference", kv_blocks=2) as model:
             with pytest.raises(rt.TooLong, match="context of 64"):
                 model.generate([5] * 64)
+
+    run(test)
+
+
+@pytest.mark.parametrize("executor", ["reference", "wasmtime"])
+def test_a_cache_in_half_precision_takes_half_the_memory(tmp_path: Path, executor: Any) -> None:
+    folder = write(tmp_path / "a")
+
+    async def test() -> None:
+        size = 8 * 32 * 384  # eight blocks of f32
+        blocks, texts = [], []
+        for kv_format in ("f32", "f16"):
+            async with await rt.load(
+                folder, executor=executor, threads=1, kv_bytes=size, kv_format=kv_format, max_seqs=5
+            ) as model:
+                blocks.append(model.info.kv_blocks)
+                assert model.info.max_step_seqs == 5
+                result = await model.generate(PROMPT, max_tokens=6, ignore_eos=True, logprobs=True)
+                texts.append(result.completions[0].logprobs)
+        assert blocks == [8, 16]
+        np.testing.assert_allclose(texts[0], texts[1], atol=0.02)
+        assert texts[0] != texts[1]  # it is another format
+
+    run(test)
+
+
+def test_sizes_of_the_cache_are_checked(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+
+    async def test() -> None:
+        for options, words in (
+            ({"kv_blocks": 4, "kv_bytes": 4096}, "both set"),
+            ({"kv_bytes": 0}, "kv_bytes is 0"),
+            ({"kv_bytes": 1.5}, "kv_bytes is 1.5"),
+            ({"max_seqs": True}, "max_seqs is True"),
+            ({"kv_format": "i8"}, "kv_format is 'i8'"),
+        ):
+            with pytest.raises(InvalidInput, match=words):
+                await rt.load(folder, executor="reference", **options)
+        async with await rt.load(folder, executor="reference", kv_bytes=1) as model:
+            assert model.info.kv_blocks == 1  # whatever is asked for, a block
+            assert (model.info.max_context, model.info.chat) == (32, True)
 
     run(test)
 

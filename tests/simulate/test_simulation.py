@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -53,7 +54,7 @@ def check(result: Run) -> None:
             if r.request.output_tokens:
                 assert r.request.arrival_ns < r.first_token_ns <= r.last_token_ns <= r.finish_ns
     steps = sorted(log.steps, key=lambda s: s.start_ns)
-    for a, b in zip(steps, steps[1:], strict=False):
+    for a, b in pairwise(steps):
         assert a.end_ns <= b.start_ns  # one thread, one step
     for s in steps:
         assert 0 < s.num_seqs <= s.num_tokens <= s.charged_tokens
@@ -76,7 +77,7 @@ def check(result: Run) -> None:
 def test_every_policy_conserves_requests_tokens_and_the_device(
     policy: str, workload: str, load: float, seed: int
 ) -> None:
-    decodes = policy == "volery" and seed % 2 or POLICIES[policy].kind is DECODER.kind
+    decodes = (policy == "volery" and seed % 2) or POLICIES[policy].kind is DECODER.kind
     plan = {"load": load, "duration_s": 3.0, "seed": seed, "clients": 4}
     check(run(scenario(TALK if decodes else ONE, workload, **plan), policy))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_samples_are_ten_minutes_of_real_requests(name: str) -> None:
     assert len(rows) > 2000
     assert rows[0].at_s == 0
     assert 580 < rows[-1].at_s < 600
-    assert all(a.at_s <= b.at_s for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a.at_s <= b.at_s for a, b in pairwise(rows))
 
 
 def test_a_scaled_trace_keeps_its_shape_and_fits_the_model() -> None:
@@ -223,7 +224,7 @@ def test_every_workload_is_ordered_and_repeatable(
     requests = drain(build_workload(name, plan).workload)
     assert requests == drain(build_workload(name, plan).workload)
     assert [r.request_id for r in requests] == list(range(len(requests)))
-    for a, b in zip(requests, requests[1:], strict=False):
+    for a, b in pairwise(requests):
         assert a.arrival_ns <= b.arrival_ns
     for r in requests:
         assert 0 <= r.arrival_ns < 4 * 10**9

@@ -39,6 +39,7 @@ def measure_profile(
     max_tokens: int,
     repeats: int = 7,
     progress: Callable[[float], object] = lambda share: None,
+    clock: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, Any]:
     """Time steps of many shapes and fit the cost model of `runtime_py.batching` to them.
 
@@ -51,6 +52,7 @@ def measure_profile(
         max_tokens: of a sequence.
         repeats: steps of each shape and thread count, after one that does not count.
         progress: told the part that is done.
+        clock: nanoseconds.
 
     Returns:
         JSON: ``coefficients_ns`` (see `COEFFICIENTS`), ``noise`` (``relative``: standard
@@ -74,8 +76,13 @@ def measure_profile(
         )
     samples: list[tuple[StepShape, list[int]]] = []
     for done, (shape, step) in enumerate(steps):
-        _time(executor, step)
-        samples.append((shape, [_time(executor, step) for _ in range(repeats)]))
+        executor.run(step)
+        times = []
+        for _ in range(repeats):
+            started = clock()
+            executor.run(step)
+            times.append(clock() - started)
+        samples.append((shape, times))
         progress((done + 1) / len(steps))
     coefficients, error = _fit(samples)
     ratios = [t / statistics.median(times) for _, times in samples for t in times]
@@ -126,12 +133,6 @@ def _steps(
             shape = shape._replace(kv_tokens=seqs * length)
         found.append((shape, step))
     return found
-
-
-def _time(executor: ModelExecutor, step: Step) -> int:
-    started = time.perf_counter_ns()
-    executor.run(step)
-    return time.perf_counter_ns() - started
 
 
 def _fit(samples: Sequence[tuple[StepShape, list[int]]]) -> tuple[list[float], float]:

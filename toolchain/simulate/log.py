@@ -97,6 +97,7 @@ class StepLog(NamedTuple):
         step_id, lane: which.
         start_ns, end_ns: when it ran.
         num_seqs: its sequences.
+        num_bulk: those of the throughput class among them.
         num_tokens: their tokens.
         charged_tokens: tokens that the device computed: with padding, if the policy pads.
         longest: tokens of its longest sequence.
@@ -111,6 +112,7 @@ class StepLog(NamedTuple):
     start_ns: int
     end_ns: int
     num_seqs: int
+    num_bulk: int
     num_tokens: int
     charged_tokens: int
     longest: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from runtime_py.batching import (
     BoundBy,
@@ -23,6 +23,7 @@ from runtime_py.batching import (
     StepScheduled,
     Tick,
     TokenEmitted,
+    TrafficClass,
 )
 from runtime_py.errors import RequestError
 from toolchain.simulate.device import Device
@@ -51,6 +52,15 @@ class Observer(Protocol):
 
 class PolicyFault(RequestError):
     """A policy broke the rules that every scheduler keeps; the message says which."""
+
+
+class _Running(NamedTuple):
+    """A step on the device, and what `StepLog` will tell of its start."""
+
+    step: StepScheduled | DecoderStepScheduled
+    start_ns: int
+    num_bulk: int
+    num_waiting: int
 
 
 class Simulation:
@@ -84,7 +94,7 @@ class Simulation:
         self._until_ns = until_ns
         self._live: dict[int, RequestLog] = {}
         self._items_left: dict[int, int] = {}
-        self._running: list[tuple[int, int, StepScheduled | DecoderStepScheduled, int, int]] = []
+        self._running: list[tuple[int, int, _Running]] = []
         self._wake_ns = -1
         self._busy_threads = 0
         self._num_waiting = 0
@@ -131,9 +141,9 @@ class Simulation:
         events: list[Event] = []
         running = self._running
         while running and running[0][0] <= now_ns:
-            end_ns, _, step, start_ns, num_waiting = heapq.heappop(running)
-            self._busy_threads -= step.shape.threads
-            events.append(self._completed(step, start_ns, end_ns, num_waiting))
+            end_ns, _, ran = heapq.heappop(running)
+            self._busy_threads -= ran.step.shape.threads
+            events.append(self._completed(ran, end_ns))
         workload = self._workload
         while 0 <= workload.next_ns() <= now_ns:
             request = workload.pop()
@@ -171,6 +181,7 @@ class Simulation:
                 f"{self._threads} threads"
             )
         end_ns = now_ns + self._device.run_ns(step.lane, step.shape, now_ns)
+        num_bulk = 0
         for seq in step.seqs:
             entry = self._live.get(seq.request_id)
             if entry is None:  # it ended meanwhile, and its work is wasted
@@ -181,9 +192,11 @@ class Simulation:
                 entry.first_step_ns = now_ns
                 self._num_waiting -= 1
             entry.num_steps += 1
+            num_bulk += entry.request.traffic is TrafficClass.THROUGHPUT
         if isinstance(step, DecoderStepScheduled):
             self._watch_context(step)
-        heapq.heappush(self._running, (end_ns, step.step_id, step, now_ns, self._num_waiting))
+        running = _Running(step, now_ns, num_bulk, self._num_waiting)
+        heapq.heappush(self._running, (end_ns, step.step_id, running))
 
     def _watch_context(self, step: DecoderStepScheduled) -> None:
         """A sequence whose context shrank was preempted, whoever did it and however."""
@@ -196,13 +209,8 @@ class Simulation:
                 entry.recomputed += entry.computed - seq.context_len
             entry.computed = seq.context_len + seq.num_tokens
 
-    def _completed(
-        self,
-        step: StepScheduled | DecoderStepScheduled,
-        start_ns: int,
-        end_ns: int,
-        num_waiting: int,
-    ) -> StepCompleted:
+    def _completed(self, ran: _Running, end_ns: int) -> StepCompleted:
+        step = ran.step
         sampled: tuple[int, ...] = ()
         if isinstance(step, DecoderStepScheduled):
             sampled = tuple([self._sample(s.request_id) for s in step.seqs if s.wanted])
@@ -211,19 +219,20 @@ class Simulation:
             StepLog(
                 step.step_id,
                 step.lane,
-                start_ns,
+                ran.start_ns,
                 end_ns,
                 len(counts),
+                ran.num_bulk,
                 sum(counts),
                 step.shape.num_tokens,
                 max(counts, default=0),
                 step.shape.threads,
                 step.predicted_ns,
                 BoundBy(step.bound),
-                num_waiting,
+                ran.num_waiting,
             )
         )
-        return StepCompleted(step.step_id, device_ns=end_ns - start_ns, sampled=sampled)
+        return StepCompleted(step.step_id, device_ns=end_ns - ran.start_ns, sampled=sampled)
 
     def _sample(self, request_id: int) -> int:
         """The next token: nobody knows when the stop token comes but the workload."""

@@ -216,6 +216,7 @@ export class Model {
 
   /**
    * Check the model against the artifact's golden outputs; loading did it once already.
+   * A decoder's prompts overwrite its cache: run them when no sequence is in it.
    *
    * @returns {Promise<import("./goldens.js").GoldenReport>}
    */
