@@ -45,7 +45,7 @@ const GEMVS = [
   ...[1, 2, 3].flatMap((format) => [
     [format, 1, 8],
     [format, 2, 8],
-    [format, 4, 8],
+    [format, 8, 8],
     [format, 1, 16],
   ]),
 ];

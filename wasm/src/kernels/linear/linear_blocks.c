@@ -29,8 +29,7 @@ V_INLINE v128_t high_nibbles(v128_t codes, v128_t nibble) {
   return wasm_v128_and(wasm_u16x8_shr(codes, 4), nibble);
 }
 
-static void open_nibbles(v_open_block *block, const uint8_t *codes) {
-  const v128_t nibble = V_I32(0x0f0f0f0f);
+V_INLINE void open_nibbles(v_open_block *block, const uint8_t *codes, v128_t nibble) {
   const uint32_t half = V_BLOCK / 2 * V_PANEL;
   V_UNROLL for (uint32_t i = 0; i < half; i += 16) {
     const v128_t c = v_load(codes + i);
@@ -100,13 +99,14 @@ V_INLINE void take_block(const uint32_t lanes, const bool wide, const bool has_m
   }
 }
 
-/* Opens the block at w; returns its codes. */
+/* Opens the block at w; returns its codes. `nibble`: 15 in every byte, made outside the loop
+ * over the blocks. */
 V_INLINE const uint8_t *open_block(v_format format, bool split, v_open_block *block,
-                                   const uint8_t *w) {
+                                   const uint8_t *w, v128_t nibble) {
   switch (format) {
     case V_FORMAT_I4B32: {
       const v_block_i4 *b = (const v_block_i4 *)(const void *)w;
-      open_nibbles(block, b->codes);
+      open_nibbles(block, b->codes, nibble);
       open_scales(block, b->scale, b->min);
       return block->low;
     }
@@ -131,8 +131,9 @@ V_INLINE void multiply(const bool wide, const bool has_min, v_format format,
   const bool split = !has_min && v_signed_dot_now() == V_SIGNED_SPLIT;
   const uint32_t bytes = v_block_bytes(format), step = v_tile_rows(wide);
   v_open_block block;
+  const v128_t nibble = V_I32(0x0f0f0f0f);
   for (; blocks > 0; blocks--, panel += bytes) {
-    const uint8_t *codes = open_block(format, split, &block, panel);
+    const uint8_t *codes = open_block(format, split, &block, panel, nibble);
     uint32_t r = 0;
     for (; r + step / 2 < rows; r += step, x++) {
       take_block(V_LANES, wide, has_min, x, &block, codes, split, sums + r * V_PANEL);
