@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
@@ -34,7 +31,6 @@ _TIMEOUT_S = 30.0
 _ATTEMPTS = 5  # in a row that bring nothing new
 _PAUSE_S = 0.2  # before the second of them; then twice as long each time
 _PARALLEL = 4
-_NETWORK = (OSError, http.client.HTTPException)  # URLError and timeouts are OSErrors
 
 
 class _Response(Protocol):
@@ -93,7 +89,7 @@ def _manifest(url: str) -> bytes:
     try:
         with _open(address, MANIFEST) as response:
             data = response.read(MAX_MANIFEST_BYTES + 1)
-    except _NETWORK as e:
+    except OSError as e:
         raise _unreachable(address, e) from None
     if looks_like_html(data):
         raise _page(address)
@@ -156,7 +152,7 @@ def _fetch_file(
                             break
                 file.flush()
                 error: Exception | None = None
-            except _NETWORK as e:
+            except OSError as e:
                 file.flush()
                 error = e
             attempts = 0 if size > before else attempts + 1
@@ -189,7 +185,16 @@ def _hash_part(file: IO[bytes], digest: hashlib._Hash, most: int) -> int:
 
 @contextlib.contextmanager
 def _open(address: str, name: str, start: int = 0) -> Iterator[_Response]:
-    """GET, from byte ``start`` on."""
+    """GET, from byte ``start`` on.
+
+    Raises:
+        ArtifactMissing: there is no such file.
+        OSError: another attempt may help.
+    """
+    import http.client  # slow to import, and needed for addresses only
+    import urllib.error
+    import urllib.request
+
     headers = {"User-Agent": "volery", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -205,6 +210,8 @@ def _open(address: str, name: str, start: int = 0) -> Iterator[_Response]:
                 f"{address} cannot be downloaded (HTTP {e.code} {e.reason}), expected the "
                 f"artifact's {name}; check the address"
             ) from None
+    except http.client.HTTPException as e:  # it ended too early, or speaks no HTTP
+        raise ConnectionError(str(e) or type(e).__name__) from None
 
 
 def _address(url: str, name: str) -> str:
