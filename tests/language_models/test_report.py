@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from runtime_py.artifact import Artifact, LanguageNumerics
+from runtime_py.engine import cost_profile
 from runtime_py.errors import AccuracyGate, ArtifactCorrupt, InvalidInput
 from runtime_py.executors.base import SeqRow, Step
 from runtime_py.executors.reference import ReferenceExecutor
@@ -103,6 +104,14 @@ def test_the_manifest_tells_how_to_generate(exported: Path) -> None:
         "sum_len_sq",
         "kv_tokens",
     }
+
+
+def test_the_engine_starts_from_the_measured_cache_cost(exported: Path) -> None:
+    artifact = Artifact.open(exported)
+    profile = artifact.manifest.cost_profile
+    assert profile is not None
+    measured = {**profile.coefficients_ns, "kv_tokens": 321.0}
+    assert cost_profile(artifact.program, measured).kv_ns == 321.0
 
 
 def test_commands_print_it(exported: Path) -> None:
