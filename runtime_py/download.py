@@ -133,7 +133,7 @@ def _fetch_file(
     part = path.with_name(path.name + ".part")
     attempts, digest = 0, hashlib.sha256()
     with part.open("a+b") as file:
-        size = _hash_part(file, digest, entry.bytes)
+        kept = size = _hash_part(file, digest, entry.bytes)
         while size < entry.bytes:
             before = size
             try:
@@ -162,6 +162,9 @@ def _fetch_file(
                 time.sleep(_PAUSE_S * 2 ** (attempts - 1))
     if size != entry.bytes or digest.hexdigest() != entry.sha256:
         part.unlink()
+        if kept:  # what was here may have been damaged: only a whole download is evidence
+            _fetch_file(address, path, entry, note)
+            return
         found = f"{size} bytes" if size != entry.bytes else f"sha256 {digest.hexdigest()}"
         expected = entry.bytes if size != entry.bytes else entry.sha256
         raise ArtifactCorrupt(
