@@ -127,7 +127,7 @@ def _fetch_file(
     address: str, path: Path, entry: FileEntry, note: Callable[[str, int], None]
 ) -> None:
     """One file, from where an earlier attempt stopped."""
-    if path.is_file() and path.stat().st_size == entry.bytes:
+    if _is_whole(path, entry):
         note(path.name, entry.bytes)
         return
     part = path.with_name(path.name + ".part")
@@ -172,6 +172,14 @@ def _fetch_file(
             "versions: upload the whole artifact again"
         )
     os.replace(part, path)
+
+
+def _is_whole(path: Path, entry: FileEntry) -> bool:
+    """It is here and undamaged."""
+    if not path.is_file() or path.stat().st_size != entry.bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
 
 
 def _hash_part(file: IO[bytes], digest: hashlib._Hash, most: int) -> int:

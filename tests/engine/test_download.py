@@ -189,6 +189,15 @@ def test_a_part_that_was_damaged_is_downloaded_again(site: Site, size: int) -> N
     assert (folder / SHARD).read_bytes() == (site.folder / SHARD).read_bytes()
 
 
+def test_a_damaged_cache_mends_itself(site: Site) -> None:
+    path = download.fetch(site.url) / SHARD
+    data = path.read_bytes()
+    for bad in (data[:-1] + b"?", data[:50]):
+        path.write_bytes(bad)
+        download.fetch(site.url)
+        assert path.read_bytes() == data
+
+
 def test_addresses_that_nobody_answers(tmp_path: Path) -> None:
     for url in ("ftp://models.example/a", "file:///etc", "http://", "s3://bucket/a"):
         with pytest.raises(rt.ArtifactUnsupported, match=r"expected http:// or https://"):
