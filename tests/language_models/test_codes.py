@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +12,20 @@ from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
+import runtime_py as rt
+from runtime_py.artifact import Artifact
 from tests.gguf.builders import write
-from tests.gguf.test_models import CASES, COMMON, DECODER, gguf_name, keys, random_model
+from tests.gguf.test_models import CASES, COMMON, DECODER, VOCAB, gguf_name, keys, random_model
+from tests.gguf.test_tokenizer import TOKENS, bpe_keys
 from toolchain.export import export_onnx
 from toolchain.lowering import LoweredModel, lower_decoder
+from toolchain.pipeline import export_model
 from toolchain.quantize.decoder import QuantizedDecoder, quantize_decoder
 from toolchain.quantize.formats import decode
 from toolchain.quantize.schemes import find_decoder_scheme
 from toolchain.sources import resolve
 from toolchain.sources.gguf import BlockImport, GgufFile
+from toolchain.verify.language import LanguageReport
 
 KINDS = {
     "token_embd": Kind.Q8_0,
@@ -52,11 +58,10 @@ class Mixed:
         )
 
 
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Mixed:
-    folder = tmp_path_factory.mktemp("mixed")
+def write_mixed(path: Path, vocab_size: int = VOCAB, **metadata: Any) -> Path:
+    """The file, with further ``metadata``."""
     sizes = {"num_hidden_layers": 2, "intermediate_size": 64, "tie_word_embeddings": True}
-    model = random_model(COMMON | CASES["qwen3"][1] | sizes)
+    model = random_model(COMMON | CASES["qwen3"][1] | sizes | {"vocab_size": vocab_size})
     floats, blocks = {}, {}
     for name, value in model.named_parameters():
         target, array = gguf_name(name, DECODER), value.detach().numpy()
@@ -68,7 +73,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Mixed:
             blocks[target] = (quantize(array, kind), kind)
     more = {"attention.key_length": 16, "attention.value_length": 16}
     meta = keys("qwen3", **more) | {"qwen3.block_count": 2, "qwen3.feed_forward_length": 64}
-    path = write(folder / "mixed.gguf", "qwen3", meta, floats, blocks)
+    return write(path, "qwen3", meta | metadata, floats, blocks)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Mixed:
+    folder = tmp_path_factory.mktemp("mixed")
+    path = write_mixed(folder / "mixed.gguf")
     source = resolve(str(path))
     graph = export_onnx(source, folder / "graph").path
     return Mixed(path, lower_decoder(graph, source.config()), BlockImport(GgufFile(path)))
@@ -171,3 +182,29 @@ def test_float_schemes_import_nothing(mixed: Mixed, scheme: str) -> None:
     found = mixed.quantized(scheme)
     assert {loss.origin for loss in found.losses} <= {"float"}
     assert {t.format.name for t in found.model.program.tensors} <= {"F16", "F32"}
+
+
+def test_from_the_file_to_an_answer(tmp_path: Path) -> None:
+    """Tokenizer, template, ends of an answer and codes all come from the GGUF file."""
+    template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    metadata = bpe_keys(pre="smollm") | {
+        "tokenizer.chat_template": template,
+        "general.license": "mit",
+    }
+    path = write_mixed(tmp_path / "mixed.gguf", len(TOKENS), **metadata)
+    report = export_model(str(path), tmp_path / "out", scheme="i8", max_tokens=100)
+    assert isinstance(report.numerics, LanguageReport)
+    assert report.numerics.weights.exact == report.numerics.weights.tensors > 8
+    assert report.numerics.top1 > 0.99
+    manifest = Artifact.open(tmp_path / "out").manifest
+    assert manifest.model.license == "mit"
+    assert manifest.generation is not None
+    assert manifest.generation.eos_token_ids == (0, 2)
+    assert (manifest.generation.bos_token, manifest.generation.eos_token) == (
+        "<|im_start|>",
+        "<|im_end|>",
+    )
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == template
+    with rt.load_sync(tmp_path / "out", executor="wasmtime") as model:
+        reply = model.chat([{"role": "user", "content": "a"}], max_tokens=3)
+        assert reply.usage.prompt_tokens == 3
