@@ -108,7 +108,7 @@ bench: $(STAMPS)/test $(WASM) $(BENCH_STAMP)
 	@$(BIN)/python -m bench.kernels
 	@$(BIN)/python -m bench.encoder
 
-wheel: $(WASM)
+wheel: $(WASM) $(NPM_STAMP)
 	@$(BIN)/python -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 

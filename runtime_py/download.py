@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
@@ -34,7 +31,6 @@ _TIMEOUT_S = 30.0
 _ATTEMPTS = 5  # in a row that bring nothing new
 _PAUSE_S = 0.2  # before the second of them; then twice as long each time
 _PARALLEL = 4
-_NETWORK = (OSError, http.client.HTTPException)  # URLError and timeouts are OSErrors
 
 
 class _Response(Protocol):
@@ -93,7 +89,7 @@ def _manifest(url: str) -> bytes:
     try:
         with _open(address, MANIFEST) as response:
             data = response.read(MAX_MANIFEST_BYTES + 1)
-    except _NETWORK as e:
+    except OSError as e:
         raise _unreachable(address, e) from None
     if looks_like_html(data):
         raise _page(address)
@@ -131,13 +127,13 @@ def _fetch_file(
     address: str, path: Path, entry: FileEntry, note: Callable[[str, int], None]
 ) -> None:
     """One file, from where an earlier attempt stopped."""
-    if path.is_file() and path.stat().st_size == entry.bytes:
+    if _is_whole(path, entry):
         note(path.name, entry.bytes)
         return
     part = path.with_name(path.name + ".part")
     attempts, digest = 0, hashlib.sha256()
     with part.open("a+b") as file:
-        size = _hash_part(file, digest, entry.bytes)
+        kept = size = _hash_part(file, digest, entry.bytes)
         while size < entry.bytes:
             before = size
             try:
@@ -156,7 +152,7 @@ def _fetch_file(
                             break
                 file.flush()
                 error: Exception | None = None
-            except _NETWORK as e:
+            except OSError as e:
                 file.flush()
                 error = e
             attempts = 0 if size > before else attempts + 1
@@ -166,6 +162,9 @@ def _fetch_file(
                 time.sleep(_PAUSE_S * 2 ** (attempts - 1))
     if size != entry.bytes or digest.hexdigest() != entry.sha256:
         part.unlink()
+        if kept:  # what was here may have been damaged: only a whole download is evidence
+            _fetch_file(address, path, entry, note)
+            return
         found = f"{size} bytes" if size != entry.bytes else f"sha256 {digest.hexdigest()}"
         expected = entry.bytes if size != entry.bytes else entry.sha256
         raise ArtifactCorrupt(
@@ -173,6 +172,14 @@ def _fetch_file(
             "versions: upload the whole artifact again"
         )
     os.replace(part, path)
+
+
+def _is_whole(path: Path, entry: FileEntry) -> bool:
+    """It is here and undamaged."""
+    if not path.is_file() or path.stat().st_size != entry.bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
 
 
 def _hash_part(file: IO[bytes], digest: hashlib._Hash, most: int) -> int:
@@ -189,7 +196,16 @@ def _hash_part(file: IO[bytes], digest: hashlib._Hash, most: int) -> int:
 
 @contextlib.contextmanager
 def _open(address: str, name: str, start: int = 0) -> Iterator[_Response]:
-    """GET, from byte ``start`` on."""
+    """GET, from byte ``start`` on.
+
+    Raises:
+        ArtifactMissing: there is no such file.
+        OSError: another attempt may help.
+    """
+    import http.client  # slow to import, and needed for addresses only
+    import urllib.error
+    import urllib.request
+
     headers = {"User-Agent": "volery", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -205,6 +221,8 @@ def _open(address: str, name: str, start: int = 0) -> Iterator[_Response]:
                 f"{address} cannot be downloaded (HTTP {e.code} {e.reason}), expected the "
                 f"artifact's {name}; check the address"
             ) from None
+    except http.client.HTTPException as e:  # it ended too early, or speaks no HTTP
+        raise ConnectionError(str(e) or type(e).__name__) from None
 
 
 def _address(url: str, name: str) -> str:

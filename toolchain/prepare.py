@@ -18,6 +18,7 @@ from toolchain.lowering import LoweredModel, lower, lower_decoder
 from toolchain.pack.tokenizer import tokenizer_json
 from toolchain.prepare_decoder import PreparedDecoder
 from toolchain.quantize.corpus import CALIBRATION, EVALUATION, QUESTIONS, passage, texts
+from toolchain.quantize.schemes import check_activation_bits
 from toolchain.sources import ModelSource, resolve
 from toolchain.sources.generation import GenerationSpec, read_generation
 from toolchain.sources.pipeline import EmbeddingPipeline, read_pipeline
@@ -87,12 +88,14 @@ def prepare_model(
     revision: str | None = None,
     offline: bool | None = None,
     max_tokens: int | None = None,
+    activation_bits: int | None = None,
 ) -> PreparedModel | PreparedDecoder:
     """Resolve, export and lower the model that ``spec`` names.
 
     Args:
         scratch: folder for the graph; it must outlive the result.
         max_tokens: a lower length limit than the model's own.
+        activation_bits: refused at once where it does not suit the model.
 
     Returns:
         A `PreparedDecoder` for a causal language model, else a `PreparedModel`.
@@ -102,6 +105,7 @@ def prepare_model(
     """
     with stages("resolve"):
         source = resolve(spec, revision=revision, offline=offline)
+        check_activation_bits(activation_bits, source.task)
         stages.advance(0.3)
         details: EmbeddingPipeline | GenerationSpec
         if source.task == "generate":

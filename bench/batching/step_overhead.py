@@ -2,29 +2,29 @@
 
     python -m bench.batching.step_overhead [ARTIFACT] [--seqs N] [--steps N]
 
-Three parts, in microseconds a step, each as the best and the quartiles of all steps that
-carried every stream:
+In microseconds a step, each as the best and the quartiles over the steps that carried
+every stream:
 
-    loop      CPU time of the event loop from a step's end to the submission of the next:
-              the scheduler, tokens to their streams, block tables, sampling rows, and what
-              `submit` does
-    backend   time around the call into wasm on the backend's thread: the copy into
-              wasm memory and the sampled tokens out of it
-    readers   CPU time of the tasks that turn the tokens into text; it overlaps with the
-              next step on the backend's thread
+    whole     from the end of one step to the end of the next, less the time inside wasm
+    loop      of that, CPU time of the event loop: the scheduler, tokens to their streams,
+              block tables, sampling rows, and what `submit` does
+    backend   of that, time around the call into wasm: the copy of the step into wasm
+              memory and of the sampled tokens out of it
+    readers   CPU time of the tasks that turn tokens into text, on average; they run while
+              the next step is inside wasm
 
-Without an artifact a tiny decoder with random weights runs, whose kernels leave the
-caches warm.
+What is left of the whole is the way to the backend's thread and back. Without an artifact
+a tiny decoder with random weights runs, whose kernels leave the caches warm.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from runtime_py.engine import Device, Engine
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor, Step, StepResult
@@ -36,17 +36,17 @@ PROMPT = [7, 5, 3, 11, 13]
 
 
 class Stopwatch:
-    """A `ModelExecutor` that runs steps on a thread of its own and times what is around them.
+    """A `ModelExecutor` that notes when its steps end.
 
     Attributes:
-        around: (streams, nanoseconds outside wasm) of every step.
+        ends: (streams, moment, nanoseconds inside wasm) of every step.
+        full: the last step that only had streams.
     """
 
     def __init__(self, inner: ModelExecutor) -> None:
         self.inner = inner
-        self.around: list[tuple[int, int]] = []
-        self.device_ns: list[int] = []
-        self._thread = ThreadPoolExecutor(1)
+        self.ends: list[tuple[int, int, int]] = []
+        self.full: Step | None = None
 
     @property
     def name(self) -> str:
@@ -57,18 +57,38 @@ class Stopwatch:
         return self.inner.limits
 
     def run(self, step: Step) -> StepResult:
-        started = time.perf_counter_ns()
-        result = self.inner.run(step)
-        self.around.append((_streams(step), time.perf_counter_ns() - started - result.device_ns))
-        self.device_ns.append(result.device_ns)
-        return result
+        return self.inner.run(step)
 
     def submit(self, step: Step, done: Callable[[StepResult | BaseException], None]) -> None:
-        self._thread.submit(lambda: done(self.run(step)))
+        def note(result: StepResult | BaseException) -> None:
+            if isinstance(result, StepResult):
+                self.ends.append((_streams(step), time.perf_counter_ns(), result.device_ns))
+            done(result)
+
+        if _streams(step) == self.limits.max_seqs:
+            self.full = step
+        self.inner.submit(step, note)
 
     def close(self) -> None:
-        self._thread.shutdown()
-        self.inner.close()
+        """The benchmark closes the executor, when it has timed `around`."""
+
+    def whole(self, seqs: int) -> list[int]:
+        """Nanoseconds between the ends of two steps of ``seqs`` streams, less those in wasm."""
+        return [
+            after - before - inside
+            for (first, before, _), (second, after, inside) in itertools.pairwise(self.ends)
+            if first == second == seqs
+        ]
+
+    def around(self, repeats: int = 300) -> list[int]:
+        """Nanoseconds outside wasm of the last full step, run again and again."""
+        assert self.full is not None
+        times = []
+        for _ in range(repeats):
+            started = time.perf_counter_ns()
+            result = self.inner.run(self.full)
+            times.append(time.perf_counter_ns() - started - result.device_ns)
+        return times
 
 
 class TimedDevice(Device):
@@ -152,7 +172,7 @@ async def measure(
         await asyncio.gather(*[read(i) for i in range(seqs)])
     spent = time.thread_time_ns() - started - sum(device.loop_ns)
     await engine.close()
-    return device.loop_ns, spent / len(watch.around)
+    return device.loop_ns, spent / len(watch.ends)
 
 
 def main() -> None:
@@ -188,10 +208,11 @@ def main() -> None:
     )
     watch = Stopwatch(executor)
     loop_ns, readers_ns = asyncio.run(measure(watch, args.seqs, args.steps, options))
-    around = [ns for streams, ns in watch.around if streams == args.seqs]
-    wasm_us = statistics.median(watch.device_ns) / 1e3
-    print(f"{len(around)} steps of {args.seqs} streams, {wasm_us:.0f} us in wasm")
-    for name, values in (("loop", loop_ns), ("backend", around)):
+    whole, around = watch.whole(args.seqs), watch.around()
+    executor.close()
+    wasm_us = statistics.median([ns for _, _, ns in watch.ends]) / 1e3
+    print(f"{len(whole)} steps of {args.seqs} streams, {wasm_us:.0f} us in wasm")
+    for name, values in (("whole", whole), ("loop", loop_ns), ("backend", around)):
         low, middle, high = (q / 1e3 for q in statistics.quantiles(values, n=4))
         best = min(values) / 1e3
         print(f"{name:<8}best {best:.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us")

@@ -19,6 +19,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -67,19 +68,23 @@ def engines(args: argparse.Namespace, file: Path, scratch: Path) -> list[Engine]
     return made
 
 
-def measure(tested: list[Engine], rounds: int) -> Answers:
+def measure(tested: list[Engine], workloads: Sequence[Workload], rounds: int) -> Answers:
     """Ask every engine for every workload, in turn."""
     for engine in tested:
         # V8 compiles the kernels a second time once they have run for a while.
-        warm = (work.PREFILLS[0], work.ONE, work.TOGETHER) if engine.name == NODE else (work.ONE,)
-        for w in warm:
+        for w in workloads if engine.name == NODE else workloads[:1]:
             engine.ask(w.name)
-    answers: Answers = {e.name: {w.name: [] for w in work.WORKLOADS} for e in tested}
+    answers: Answers = {e.name: {w.name: [] for w in workloads} for e in tested}
     for _ in range(rounds):
-        for w in work.WORKLOADS:
+        for w in workloads:
             for engine in tested:
                 answers[engine.name][w.name].append(engine.ask(w.name))
     return answers
+
+
+def workloads_of(answers: Answers) -> list[Workload]:
+    """Those that were measured."""
+    return [w for w in work.WORKLOADS if w.name in answers[NODE]]
 
 
 def speeds(answers: Answers, engine: str, w: Workload, clock: str = "cpu_s") -> list[float]:
@@ -99,7 +104,7 @@ def verdict(value: float, bar: float) -> str:
 def print_speeds(answers: Answers) -> None:
     names = [n for n in (NODE, WASMTIME, LLAMA) if n in answers]
     print(f"\n{'tokens a second':22}" + "".join(f"{n:>20}" for n in names))
-    for w in work.WORKLOADS:
+    for w in workloads_of(answers):
         row = f"{w.name:22}"
         for name in names:
             row += f"{median(speeds(answers, name, w)):20.1f}"
@@ -109,6 +114,8 @@ def print_speeds(answers: Answers) -> None:
             row += f"   Node : llama.cpp = {verdict(value, bar) if bar else f'{value:.2f}'}"
         print(row)
     print()
+    if work.TOGETHER not in workloads_of(answers):
+        return
     for name, bar in BATCHING_BARS.items():
         value = ratio(speeds(answers, name, work.TOGETHER), speeds(answers, name, work.IN_TURN))
         print(
@@ -119,7 +126,7 @@ def print_speeds(answers: Answers) -> None:
 def print_bounds(answers: Answers, program: Program, chunk: int) -> None:
     """How near Node comes to the bare loops of the same rounds."""
     print(f"\n{'Node, a step':22}{'ms':>8}{'MB':>8}{'MOP':>8}{'bound, ms':>11}  of the bound, by")
-    for w in (work.PREFILLS[0], work.ONE, work.TOGETHER):
+    for w in (w for w in workloads_of(answers) if w is not work.IN_TURN):
         bare = answers[BARE][w.name]
         read = median(b["read_bytes_per_s"] for b in bare)
         dots = median(b["dot_operations_per_s"] for b in bare)
@@ -159,7 +166,7 @@ def check_same_model(answers: Answers) -> None:
             continue
         firsts = [
             (a[0], b[0])
-            for w in work.WORKLOADS
+            for w in workloads_of(answers)
             for a, b in zip(answers[NODE][w.name][0]["ids"], of[w.name][0]["ids"], strict=True)
         ]
         same = sum(a == b for a, b in firsts)
@@ -179,6 +186,7 @@ def main() -> None:
     parser.add_argument("--llama-python", type=Path, help="a Python that has llama-cpp-python")
     parser.add_argument("--node", default=default_node())
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("prompts", "streams"), help="half of the workloads")
     parser.add_argument("--chunk", type=int, default=256, help="most tokens of Volery's steps")
     parser.add_argument("--json", type=Path, help="write every answer here")
     args = parser.parse_args()
@@ -188,7 +196,8 @@ def main() -> None:
         file = Path(scratch, "workload.json")
         work.write(file, Tokenizer.from_file(str(args.artifact / "tokenizer.json")), args.chunk)
         tested = [stack.enter_context(e) for e in engines(args, file, Path(scratch))]
-        answers = measure(tested, args.rounds)
+        workloads = [w for w in work.WORKLOADS if args.only in (None, w.kind)]
+        answers = measure(tested, workloads, args.rounds)
     if args.json is not None:
         args.json.write_text(json.dumps(answers))
     check_same_model(answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime_py.executors.weights import row_bytes
-from runtime_py.program import OpKind, Program, Rows, TensorFormat
+from runtime_py.program import OpKind, Program, Rows
 
 _WIDE_BITS = 16
 _F32 = 4
@@ -18,7 +18,7 @@ class Work:
     Attributes:
         read: bytes of weights, and of keys and values.
         operations: of the 8-bit dot product, a multiplication and an addition being two.
-            Codes of twice 8 bits, of weights or of activations, count twice.
+            Activations of 16 bits count twice.
     """
 
     read: int
@@ -45,8 +45,7 @@ def work_of(program: Program, tokens: int, wanted: int, cached: int) -> Work:
             rows, columns = tensor.shape
             read += rows * sum(row_bytes(tensor))
             picked = program.slots[op.out].rows is Rows.PICKED
-            dots = 2 if tensor.format is TensorFormat.S8B32 else 1
-            dots *= 2 if op.uint("activation_bits") == _WIDE_BITS else 1
+            dots = 2 if op.uint("activation_bits") == _WIDE_BITS else 1
             operations += 2 * rows * columns * dots * (wanted if picked else tokens)
         elif op.kind is OpKind.CACHE:
             read += 2 * _F32 * op.uint("kv_heads") * op.uint("head_dim") * cached

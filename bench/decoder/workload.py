@@ -10,7 +10,7 @@ from pydoc_data.topics import topics
 from tokenizers import Tokenizer
 
 STREAMS = 8
-_LONG, _SHORT = 512, 64
+_LONG, _SHORT = 512, 32
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Workload:
     streams: int = 1
     together: bool = True
     tokens: int = 1
+
+    @property
+    def kind(self) -> str:
+        """What the time is for: "prompts" or "streams"."""
+        return "prompts" if self.prompt else "streams"
 
     @property
     def counted(self) -> int:
@@ -52,7 +57,7 @@ CONTEXT = _SHORT
 
 
 def prompts(tokenizer: Tokenizer) -> tuple[list[int], list[list[int]]]:
-    """A prompt of 512 tokens and one of 64 for each stream, from Python's help texts."""
+    """A prompt of 512 tokens and a short one for each stream, from Python's help texts."""
     texts = sorted(topics.values(), key=len, reverse=True)[: STREAMS + 1]
     long, *short = (tokenizer.encode(" ".join(text.split())).ids for text in texts)
     return long[:_LONG], [ids[:_SHORT] for ids in short]

@@ -141,11 +141,12 @@ class LanguageNumerics:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes a backend needs: for the weights, per token and per sequence of a step."""
+    """Bytes a backend needs: for the weights, per token, sequence and wanted row of a step."""
 
     weights_bytes: int
     bytes_per_token: int
     bytes_per_seq: int
+    bytes_per_wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +332,10 @@ def _numerics(r: Record) -> Numerics | LanguageNumerics:
 
 
 def _memory(r: Record) -> Memory:
-    return Memory(
-        *(r.integer(n, 0, 1 << 48) for n in ("weights_bytes", "bytes_per_token", "bytes_per_seq"))
-    )
+    names = ["weights_bytes", "bytes_per_token", "bytes_per_seq"]
+    if "bytes_per_wanted" in r:
+        names.append("bytes_per_wanted")
+    return Memory(*(r.integer(n, 0, 1 << 48) for n in names))
 
 
 def _cost_profile(r: Record) -> CostProfile:

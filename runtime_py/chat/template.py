@@ -5,9 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from runtime_py.errors import ArtifactCorrupt, InvalidInput
+
+
+class ChatRenderer(Protocol):
+    """Makes a prompt of a chat; see `ChatTemplate.render`."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str: ...
 
 
 class ChatTemplate:

@@ -12,19 +12,15 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from runtime_py._compat import default_threads
 from runtime_py.batching import (
     BatchingCore,
     DecoderStepScheduled,
-    DeviceSpec,
     EmbeddingReady,
     Event,
     GenerationArrived,
     Idle,
-    LaneKind,
-    LaneSpec,
     RequestAborted,
     RequestArrived,
     RequestFinished,
@@ -40,37 +36,11 @@ from runtime_py.batching import (
 from runtime_py.batching.lane import Lane
 from runtime_py.engine.decoder import DecoderDriver
 from runtime_py.engine.generate import GenerateRequest
+from runtime_py.engine.hosted import Hosted, checked_threads, device_spec
 from runtime_py.engine.request import EncodeRequest, fail
 from runtime_py.engine.trace_file import open_trace
 from runtime_py.errors import Aborted, DeviceLost, InvalidInput, OutOfMemory, VoleryError
-from runtime_py.executors.base import ExecutorLimits, SeqStatus, StepResult
-
-MAX_THREADS = 256
-
-
-class Hosted(Protocol):
-    """A model on the device: what `Engine` is to `Device`."""
-
-    spec: LaneSpec
-    limits: ExecutorLimits
-
-    def start(self, scheduled: StepScheduled | DecoderStepScheduled) -> None:
-        """Run a step of this model's lane."""
-        ...
-
-    def landed(self, result: StepResult | BaseException) -> None:
-        """A step of this model's lane ended; the core does not know yet."""
-        ...
-
-    def finish(self, finished: RequestFinished, cause: BaseException | None) -> None:
-        """The end of one of its requests; ``cause`` is what the step to blame raised."""
-        ...
-
-    def changed(self) -> None:
-        """The core has taken something in: there may be room, or nothing left to do."""
-        ...
-
-    async def close(self) -> None: ...
+from runtime_py.executors.base import SeqStatus, StepResult
 
 
 class Device:
@@ -156,7 +126,7 @@ class Device:
         if self._core is None:
             models = list(self._models.values())
             core = BatchingCore(
-                [model.spec for model in models], _spec(models), self.config, self._recorder
+                [model.spec for model in models], device_spec(models), self.config, self._recorder
             )
             self._lanes = {lane.spec.name: lane for lane in core.lanes}
             self._core = core
@@ -165,6 +135,11 @@ class Device:
     def lane(self, model: Hosted) -> Lane | None:
         """What the scheduler knows of a model; None before the first request."""
         return self._lanes.get(model.spec.name)
+
+    @property
+    def late_completions(self) -> int:
+        """Steps that ended when nobody wanted them any more."""
+        return self._core.stats.late_completions if self._core is not None else 0
 
     # --- requests
 
@@ -338,28 +313,6 @@ class Device:
         if wake_ns >= 0:
             delay = max(wake_ns - self.clock(), 0) / 1e9
             self._wake_handle = self.loop.call_later(delay, self._wake)
-
-
-def checked_threads(threads: int | None) -> int:
-    """``threads``, or the default.
-
-    Raises:
-        InvalidInput: no whole number from 1 to 256.
-    """
-    if threads is None:
-        return default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= MAX_THREADS:
-        raise InvalidInput(f"threads is {threads!r}, expected 1 to {MAX_THREADS}")
-    return threads
-
-
-def _spec(models: Sequence[Hosted]) -> DeviceSpec:
-    """What every one of ``models`` can take: a step never has more threads than any of
-    their pools. A decoder takes one step at a time whatever the device allows."""
-    threads = min(model.limits.threads for model in models)
-    encoders = [m.limits for m in models if m.spec.kind is LaneKind.ENCODER]
-    steps = min([limits.concurrent_steps for limits in encoders], default=len(models))
-    return DeviceSpec(threads, min(steps, threads) if len(models) > 1 else steps)
 
 
 def _broken_error(error: Exception) -> VoleryError:

@@ -20,13 +20,12 @@ from runtime_py.batching import (
     TraceRecorder,
     TrafficClass,
 )
-from runtime_py.batching.decoder_lane import DecoderLane
 from runtime_py.engine.device import Device
 from runtime_py.engine.generate import GenerateRequest, generation_error
 from runtime_py.engine.lanes import context_of, lane_of
 from runtime_py.engine.request import EncodeRequest, error_of, fail
 from runtime_py.engine.room import Room
-from runtime_py.engine.stats import Counters, EngineStats
+from runtime_py.engine.stats import Counters, EngineStats, snapshot
 from runtime_py.errors import Aborted, DeviceLost
 from runtime_py.executors.base import ModelExecutor, SeqRow, Step, StepResult
 from runtime_py.generation.options import GenerateOptions
@@ -276,27 +275,15 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Queue, batches and prediction quality, now and since the start."""
-        device, lane = self._device, self._device.lane(self)
-        counters = self._counters
-        residents = lane.residents if isinstance(lane, DecoderLane) else None
-        rate = lane.arrivals.in_window(device.clock()) if lane else 0
-        return EngineStats(
-            queued_seqs=lane.queue.num_seqs if lane else 0,
-            queued_tokens=lane.queue.num_tokens if lane else 0,
+        device = self._device
+        return snapshot(
+            self._counters,
+            device.lane(self),
+            now_ns=device.clock(),
+            window_ms=device.config.arrival_window_ms,
             running_steps=device.num_steps(self),
             requests=0 if device.broken else self._num_requests - self._num_aborted,
-            finished={reason.value: n for reason, n in counters.finished.items()},
-            steps=counters.steps,
-            seqs=counters.seqs,
-            tokens=counters.tokens,
-            batch_sizes=dict(counters.batch_sizes),
-            device_ms=counters.device_ns / 1e6,
-            prediction_error=lane.cost.error if lane else 0.0,
-            arrivals_per_s=rate * 1000 / device.config.arrival_window_ms,
-            late_completions=device.core.stats.late_completions if lane else 0,
-            running_seqs=len(residents.running) if residents else 0,
-            recomputed_tokens=residents.recomputed if residents else 0,
-            kv=residents.kv.stats if residents else None,
+            late_completions=device.late_completions,
         )
 
     # --- what the device tells

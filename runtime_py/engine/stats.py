@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime_py.batching import FinishReason, StepShape
+from runtime_py.batching.decoder_lane import DecoderLane
 from runtime_py.batching.kv import KVStats
+from runtime_py.batching.lane import Lane
 
 
 @dataclass(slots=True)
@@ -69,3 +71,41 @@ class EngineStats:
     def mean_batch_seqs(self) -> float:
         """Sequences per step."""
         return self.seqs / self.steps if self.steps else 0.0
+
+
+def snapshot(
+    counters: Counters,
+    lane: Lane | None,
+    *,
+    now_ns: int,
+    window_ms: int,
+    running_steps: int,
+    requests: int,
+    late_completions: int,
+) -> EngineStats:
+    """`EngineStats` of what was counted and what the scheduler knows.
+
+    Args:
+        lane: None before the first request.
+        window_ms: of the lane's arrival rate.
+    """
+    residents = lane.residents if isinstance(lane, DecoderLane) else None
+    arrived = lane.arrivals.in_window(now_ns) if lane else 0
+    return EngineStats(
+        queued_seqs=lane.queue.num_seqs if lane else 0,
+        queued_tokens=lane.queue.num_tokens if lane else 0,
+        running_steps=running_steps,
+        requests=requests,
+        finished={reason.value: n for reason, n in counters.finished.items()},
+        steps=counters.steps,
+        seqs=counters.seqs,
+        tokens=counters.tokens,
+        batch_sizes=dict(counters.batch_sizes),
+        device_ms=counters.device_ns / 1e6,
+        prediction_error=lane.cost.error if lane else 0.0,
+        arrivals_per_s=arrived * 1000 / window_ms,
+        late_completions=late_completions,
+        running_seqs=len(residents.running) if residents else 0,
+        recomputed_tokens=residents.recomputed if residents else 0,
+        kv=residents.kv.stats if residents else None,
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from runtime_py.batching import TrafficClass
-from runtime_py.chat import ChatTemplate, check_messages, guarded
+from runtime_py.chat import ChatRenderer, check_messages, guarded
 from runtime_py.engine import Engine
 from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
 from runtime_py.generation.options import GenerateArguments, LogitsMask, generate_options
@@ -50,13 +50,13 @@ class Generator:
         engine: Engine,
         tokenizer: TextTokenizer,
         info: GenerationInfo,
-        template: Callable[[], ChatTemplate] | None = None,
+        template: Callable[[], ChatRenderer] | None = None,
     ) -> None:
         self.info = info
         self._engine = engine
         self._tokenizer = tokenizer
         self._make_template = template
-        self._template: ChatTemplate | None = None
+        self._template: ChatRenderer | None = None
 
     def chat(
         self,

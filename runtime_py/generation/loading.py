@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from runtime_py.chat import ChatTemplate
+from runtime_py.chat import ChatRenderer
 from runtime_py.errors import ArtifactUnsupported, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, KVFormat, ModelExecutor, SeqRow, Step
 from runtime_py.generation.generator import GenerationInfo, Generator
 from runtime_py.generation.tokenizer import TextTokenizer
-from runtime_py.program import KV_BLOCK
+from runtime_py.program import KV_BLOCK, Program, Rows
 
 if TYPE_CHECKING:
-    from runtime_py.artifact import Artifact, Generation
+    from runtime_py.artifact import Artifact, Generation, Manifest
     from runtime_py.engine import Engine
 
 MAX_SEQS = 64
@@ -22,19 +23,31 @@ _CACHE_BYTES = 256 << 20
 _MIN_CACHE_TOKENS = 2048
 
 
-def generation_of(artifact: Artifact) -> Generation:
+def generation_of(manifest: Manifest) -> Generation:
     """The manifest's section.
 
     Raises:
         ArtifactUnsupported: the artifact has none.
     """
-    generation = artifact.manifest.generation
+    generation = manifest.generation
     if generation is None:
         raise ArtifactUnsupported(
-            f"the artifact's tasks are {list(artifact.manifest.tasks)}, expected 'generate' "
+            f"the artifact's tasks are {list(manifest.tasks)}, expected 'generate' "
             "among them: its program is a decoder"
         )
     return generation
+
+
+def check_tasks(manifest: Manifest, program: Program) -> None:
+    """Raises:
+    ArtifactUnsupported: the manifest does not describe what the program does.
+    """
+    if program.is_decoder:
+        generation_of(manifest)
+    elif manifest.embedding is None or program.output.rows is not Rows.SEQS:
+        raise ArtifactUnsupported(
+            f"the artifact's tasks are {list(manifest.tasks)}, expected 'embed' among them"
+        )
 
 
 def decoder_limits(
@@ -58,7 +71,7 @@ def decoder_limits(
     Raises:
         InvalidInput: a size is no whole number from 1, or both sizes of the cache are set.
     """
-    generation = generation_of(artifact)
+    generation = generation_of(artifact.manifest)
     for name, value in (("kv_blocks", kv_blocks), ("kv_bytes", kv_bytes), ("max_seqs", max_seqs)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int) or value < 1
@@ -102,20 +115,15 @@ def check_decoder_goldens(artifact: Artifact, executor: ModelExecutor) -> float:
     return artifact.goldens.check(outputs, executor.name)
 
 
-def generator_of(artifact: Artifact, engine: Engine, tokenizer: TextTokenizer) -> Generator:
+def generator_of(
+    manifest: Manifest,
+    program: Program,
+    engine: Engine,
+    tokenizer: TextTokenizer,
+    template: Callable[[], ChatRenderer],
+) -> Generator:
     """`Model.generate` and `Model.chat` of a loaded decoder."""
-    generation = generation_of(artifact)
-    file = generation.chat_template
-
-    def template() -> ChatTemplate:
-        assert file is not None
-        source = artifact.path(file).read_text(encoding="utf-8")
-        return ChatTemplate(source, bos_token=generation.bos_token, eos_token=generation.eos_token)
-
-    info = GenerationInfo(
-        artifact.program.vocab_size,
-        engine.max_context,
-        generation.eos_token_ids,
-        file is not None,
-    )
-    return Generator(engine, tokenizer, info, template if file is not None else None)
+    generation = generation_of(manifest)
+    chat = generation.chat_template is not None
+    info = GenerationInfo(program.vocab_size, engine.max_context, generation.eos_token_ids, chat)
+    return Generator(engine, tokenizer, info, template if chat else None)

@@ -27,7 +27,7 @@ def test_it_prints_a_table_of_all_policies() -> None:
     for name in ("volery", "no-batching", "triton-queue", "litserve", "mosec", "bentoml", "tei"):
         assert re.search(rf"^{name} +\d", out, re.MULTILINE), out
     assert "moore-hodgson" not in out  # a bound is no competitor
-    assert "SLO of latency" in out
+    assert "SLO of the latency class" in out
 
 
 def test_json_holds_every_number_of_the_report() -> None:

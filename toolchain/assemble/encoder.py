@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runtime_py.errors import InvalidInput
 from toolchain.pack import Contents
 from toolchain.pack.goldens import goldens_json
 from toolchain.prepare import PreparedModel
 from toolchain.quantize import find_scheme, quantize
+from toolchain.quantize.schemes import check_activation_bits
 from toolchain.stages import Stages
 from toolchain.verify.measure import measure_model, memory_weights
 from toolchain.verify.numerics import NumericsReport
@@ -26,11 +26,7 @@ def encoder_contents(
         AccuracyGate: it lost more than ``scheme`` allows.
         InvalidInput: activations of an encoder have 8 bits.
     """
-    if activation_bits not in (None, 8):
-        raise InvalidInput(
-            f"activations of {activation_bits} bits are for language models, expected 8 for "
-            f"{prepared.source.model_id}, which makes embeddings"
-        )
+    check_activation_bits(activation_bits, "embed")
     chosen, lowered = find_scheme(scheme), prepared.lowered
     with stages("quantize"):
         model = quantize(

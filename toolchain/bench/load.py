@@ -11,7 +11,7 @@ from runtime_py import Model, ModelInfo, load
 from runtime_py.artifact import Artifact, Manifest
 from runtime_py.backends import BackendOptions, make_executor
 from runtime_py.engine import Engine
-from runtime_py.engine.device import checked_threads
+from runtime_py.engine.hosted import checked_threads
 from runtime_py.errors import ArtifactMissing, ArtifactUnsupported, InvalidInput
 from runtime_py.executors.base import ExecutorLimits, KVFormat, ModelExecutor
 from runtime_py.tokenization import HFTokenizer

@@ -54,6 +54,18 @@ def show(facts: Mapping[str, Any], console: Console) -> None:
             )
         )
         rows += [(f"prompt {name}", repr(text)) for name, text in embedding["prompts"].items()]
+    generation = facts["generation"]
+    if generation:
+        ends = ", ".join(map(str, generation["eos_token_ids"]))
+        chat = "with" if generation["chat_template"] else "without"
+        rows.append(
+            (
+                "generation",
+                f"context {generation['max_context']:,} tokens, {chat} a chat template, ends at "
+                f"{ends or 'no token'}, {generation['kv_bytes_per_token']:,} bytes of cache "
+                "a token",
+            )
+        )
     rows.append(
         (
             "quantization",
@@ -62,21 +74,15 @@ def show(facts: Mapping[str, Any], console: Console) -> None:
         )
     )
     if numerics:
-        rows.append(
-            (
-                "accuracy",
-                f"worst cosine {numerics['worst_cosine']:.6f}, mean "
-                f"{numerics['mean_cosine']:.6f} over {numerics['texts']} texts "
-                f"(gate {numerics['gate']:g})",
-            )
-        )
+        rows += _accuracy(numerics)
     rows += [
         ("parameters", f"{facts['parameters']:,}"),
         ("size", f"{facts['total_bytes']:,} bytes"),
         (
             "memory",
             f"weights {memory['weights_bytes']:,} bytes, {memory['bytes_per_token']:,} a token, "
-            f"{memory['bytes_per_seq']:,} a sequence",
+            f"{memory['bytes_per_seq']:,} a sequence, {memory['bytes_per_wanted']:,} a row of "
+            "logits",
         ),
     ]
     _table(console, None, ("", ""), rows)
@@ -93,6 +99,37 @@ def show(facts: Mapping[str, Any], console: Console) -> None:
         ("op", "kind", "out", "inputs", "tensors", "options"),
         [(i, *_op(op)) for i, op in enumerate(facts["ops"])],
     )
+
+
+def _accuracy(numerics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What quantization cost, of an embedding model or of a language model."""
+    if "perplexity" not in numerics:
+        return [
+            (
+                "accuracy",
+                f"worst cosine {numerics['worst_cosine']:.6f}, mean "
+                f"{numerics['mean_cosine']:.6f} over {numerics['texts']} texts "
+                f"(gate {numerics['gate']:g})",
+            )
+        ]
+    rise = numerics["perplexity"] / numerics["perplexity_f32"] - 1
+    pairs = zip(numerics["greedy_equal"], numerics["greedy_tokens"], strict=True)
+    greedy = ", ".join(f"{equal}/{tokens}" for equal, tokens in pairs)
+    total = numerics["exact_tensors"] + numerics["rounded_tensors"]
+    return [
+        (
+            "accuracy",
+            f"perplexity {numerics['perplexity']:.3f} ({rise:+.2%}), same top token "
+            f"{numerics['top1']:.2%} over {numerics['tokens']} tokens (gate "
+            f"{numerics['max_perplexity_rise']:.2%}, {numerics['min_top1']:.1%})",
+        ),
+        ("greedy answers", f"{greedy} tokens as in f32"),
+        (
+            "weights",
+            f"{numerics['exact_tensors']} of {total} stored matrices exact, worst "
+            f"{numerics['worst_weight_error']:.2%} RMS",
+        ),
+    ]
 
 
 def _op(op: Mapping[str, Any]) -> tuple[object, ...]:

@@ -86,15 +86,18 @@ def write_artifact(
 
 
 def memory(program: Program, weights_bytes: int) -> dict[str, int]:
-    """The manifest's ``memory``: weights, and activations per token and per sequence."""
+    """The manifest's ``memory``: weights, and activations per row of each kind."""
     width = dict.fromkeys(Rows, 0)
     for slot in program.slots:
         width[slot.rows] += slot.width
-    return {
+    sizes = {
         "weights_bytes": weights_bytes,
         "bytes_per_token": 4 * width[Rows.TOKENS],
         "bytes_per_seq": 4 * width[Rows.SEQS],
     }
+    if program.is_decoder:
+        sizes["bytes_per_wanted"] = 4 * width[Rows.PICKED]
+    return sizes
 
 
 def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

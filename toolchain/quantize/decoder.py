@@ -8,18 +8,15 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from runtime_py.errors import InvalidInput
 from runtime_py.program import BLOCK, Op, OpKind, Program, Tensor, TensorFormat, validate
 from toolchain.quantize.formats import Floats, Parts, decode
 from toolchain.quantize.layers import Progress, quantize_layers
 from toolchain.quantize.quantize import COARSE, F16_HEADROOM, QuantizedModel, check_weights
-from toolchain.quantize.schemes import DecoderScheme
+from toolchain.quantize.schemes import WIDE_BITS, DecoderScheme
 from toolchain.quantize.stream import batched
 from toolchain.sources.gguf.exact import BlockRows
 from toolchain.sources.gguf.lookup import Found
 
-WIDE_BITS = 16
-ACTIVATION_BITS = (8, WIDE_BITS)
 _EDGE_LAYERS, _LAYERS_PER_EDGE = 2, 8
 """With 8-bit activations so many layers at either end take 16 bits: errors of the first
 are amplified by all others, and those of the last go straight into the logits."""
@@ -27,17 +24,6 @@ _BLOCK_FORMATS = (TensorFormat.I4B32, TensorFormat.I8B32, TensorFormat.S8B32)
 _CODES_SHARE = 0.15
 """Of the work, looking up codes."""
 _LOOKUP_ROWS = 8192
-
-
-def check_activation_bits(bits: int | None) -> None:
-    """``bits`` is a width that the kernels have, or None for the default.
-
-    Raises:
-        InvalidInput: it is not.
-    """
-    if bits is not None and bits not in ACTIVATION_BITS:
-        raise InvalidInput(f"activations of {bits} bits, expected 8 or 16")
-
 
 Origin = Literal["imported", "calibrated", "rounded", "float"]
 

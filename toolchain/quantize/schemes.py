@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 from runtime_py.errors import InvalidInput
 from runtime_py.program import TensorFormat
+from toolchain.sources.architectures import Task
+
+WIDE_BITS = 16
+ACTIVATION_BITS = (8, WIDE_BITS)
+"""Of the inputs of linear ops with block weights."""
 
 LEVELS: Mapping[TensorFormat, int] = {TensorFormat.I8B32: 127, TensorFormat.I4B32: 15}
 """Largest code of each block format."""
@@ -119,3 +124,17 @@ def find_scheme(name: str) -> Scheme:
 def find_decoder_scheme(name: str) -> DecoderScheme:
     """The scheme called ``name`` for language models; they have the same names."""
     return DECODER_SCHEMES[find_scheme(name).name]
+
+
+def check_activation_bits(bits: int | None, task: Task | None = None) -> None:
+    """A model of ``task`` can have activations of ``bits`` bits; None is its default.
+
+    Raises:
+        InvalidInput: it cannot, or, without a task, no model can.
+    """
+    if bits is not None and bits not in ACTIVATION_BITS:
+        raise InvalidInput(f"activations of {bits} bits, expected 8 or {WIDE_BITS}")
+    if task == "embed" and bits == WIDE_BITS:
+        raise InvalidInput(
+            f"activations of {bits} bits are for language models, expected 8 for one that embeds"
+        )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runtime_py.batching import BatchingCore, TraceRecorder
@@ -201,11 +202,11 @@ def _write(
     elif outputs.json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:
-        for name, value in _facts(scenario, done[0][0]).items():
-            console.print(f"[dim]{name}:[/] {value}", highlight=False)
-        console.print()
         if not console.is_terminal:
             console.width = 160
+        for name, value in _facts(scenario, done[0][0]).items():
+            console.print(f"[dim]{name}:[/] {escape(value)}", highlight=False, soft_wrap=True)
+        console.print()
         show(console, summaries)
 
 
@@ -236,12 +237,7 @@ def _facts(scenario: Scenario, first: Run) -> dict[str, str]:
             f"{profile.host}: {cost.step_ns / 1e6:.3g} ms a step, {cost.token_ns / 1e6:.3g} ms a "
             f"token, {cost.pair_ns:.4g} ns a pair"
         )
-    for source in first.built.sources:
-        slo = ", ".join(
-            f"{k.removesuffix('_ms')} {v:,.0f} ms" for k, v in source.slo._asdict().items() if v
-        )
-        who = f"SLO of {source.tenant or source.traffic.name.lower()}"
-        facts.setdefault(f"{who}, {source.lane}" if len(plan.profiles) > 1 else who, slo)
+    facts |= _slo_facts(first)
     noise = max(
         p.noise if behaviour.noise is None else behaviour.noise for p in plan.profiles.values()
     )
@@ -257,4 +253,19 @@ def _facts(scenario: Scenario, first: Run) -> dict[str, str]:
     for i, note in enumerate(first.built.notes):
         facts["note" if not i else f"note {i + 1}"] = note
     facts["seed"] = str(plan.seed)
+    return facts
+
+
+def _slo_facts(first: Run) -> dict[str, str]:
+    """Who calls what in time; tenants of equal objectives are named once."""
+    facts: dict[str, str] = {}
+    for source in first.built.sources:
+        slo = ", ".join(
+            f"{k.removesuffix('_ms')} {v:,.0f} ms" for k, v in source.slo._asdict().items() if v
+        )
+        who = f"SLO of the {source.traffic.name.lower()} class"
+        if source.tenant == "huge":
+            who += ", huge"
+        several = len(first.scenario.plan.profiles) > 1
+        facts.setdefault(f"{who}, {source.lane}" if several else who, slo)
     return facts

@@ -158,7 +158,7 @@ export class BackendStarter {
     // Workers start while the weights arrive; failing to start is not failing to load.
     const starting = ThreadPool.start(runtime, all, this.#spawn).catch((cause) => {
       this.#warn(`worker threads could not be started (${cause}); running on 1 thread`);
-      return new InlinePool(runtime, all[0]);
+      return new InlinePool(runtime, all[0], this.#host.nextTask);
     });
     try {
       await loadInto(runtime, model, shards);
@@ -200,7 +200,8 @@ export class BackendStarter {
     const options = await this.#runtimeOptions(model, { threads: 1, workspaces: 1 });
     const runtime = await Runtime.create(options);
     await loadInto(runtime, model, shards);
-    const runner = new InlinePool(runtime, new Workspace(runtime, 0, model.program));
+    const workspace = new Workspace(runtime, 0, model.program);
+    const runner = new InlinePool(runtime, workspace, this.#host.nextTask);
     const memoryBytes = runtime.memoryBytes();
     return { runner, kind: "inline", variant: options.variant, memoryBytes };
   }

@@ -4,18 +4,21 @@
  */
 import relaxed from "../wasm/volery-relaxed.wasm";
 import { createLoader } from "./hands.js";
+import { attended, gateClock, gated, workerdHost } from "./hosts/workerd.js";
 import { createEngineLoader } from "./load.js";
-import { webHost } from "./hosts/web.js";
 
-/** @type {import("./hosts/web.js").Host} */
-const workerdHost = {
-  ...webHost,
-  cache: undefined, // what is deployed or bound is near enough
-  spawn: null,
-  wasm: { variant: "relaxed", module: relaxed },
-};
+const loadHands = createLoader(workerdHost(relaxed));
+const loadEngine = createEngineLoader(
+  async (from, options) => gated(await loadHands(from, options)),
+  gateClock,
+);
 
 export * from "./exports.js";
 export { kvSource, r2Source } from "./artifact/bindings.js";
-export const loadModel = createLoader(workerdHost);
-export const load = createEngineLoader(loadModel);
+export { once } from "./hosts/workerd.js";
+
+/** @type {typeof loadHands} */
+export const loadModel = async (from, options) => attended(await loadHands(from, options));
+
+/** @type {typeof loadEngine} */
+export const load = async (from, options) => attended(await loadEngine(from, options));

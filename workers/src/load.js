@@ -1,6 +1,7 @@
 /** From an artifact to a running model. */
 import { ChatTemplate } from "./chat/template.js";
 import { HFTokenizer } from "./embedding/tokenizer.js";
+import { hostClock } from "./engine/clock.js";
 import { Device } from "./engine/device.js";
 import { Engine } from "./engine/engine.js";
 import { costProfile } from "./engine/profile.js";
@@ -39,8 +40,9 @@ const MAX_SHARE = 1000;
  * A host's `load`.
  *
  * @param {(from: unknown, options: HandsOptions) => Promise<StepModel>} loadModel the host's
+ * @param {() => import("./engine/clock.js").Clock} [clockOf] the time of a new device
  */
-export function createEngineLoader(loadModel) {
+export function createEngineLoader(loadModel, clockOf = () => hostClock) {
   /**
    * Load an artifact, prove that this host computes its goldens, and start an engine.
    *
@@ -56,7 +58,8 @@ export function createEngineLoader(loadModel) {
   return async function load(source, options = {}) {
     const { scheduler, recorder, device: shared, share = 1, tokenizer, ...hands } = options;
     checkInt("share", share, 1, MAX_SHARE);
-    const device = shared ?? new Device({ threads: hands.threads, scheduler, recorder });
+    const clock = clockOf();
+    const device = shared ?? new Device({ threads: hands.threads, scheduler, recorder, clock });
     if (shared !== undefined) checkShared(shared, options);
     const { threads } = device;
     const start = performance.now();

@@ -84,7 +84,9 @@ def _lead(summaries: Sequence[Summary]) -> str:
 def _policies(summaries: Sequence[Summary], best: float) -> str:
     generates = any(s.total.ttft_ms is not None for s in summaries)
     head = ["policy", "goodput /s", "in time", "refused", "p50 ms", "p99 ms"]
-    head += ["TTFT p99 ms", "TPOT p99 ms", "preempted", "recomputed"] if generates else []
+    preempts = any(s.preemptions for s in summaries)
+    head += ["TTFT p99 ms", "TPOT p99 ms"] if generates else []
+    head += ["preempted", "recomputed"] if preempts else []
     pads = any(s.steps.padding > 0 for s in summaries)
     head += ["tokens/s", "batch", "device use", *(["padding"] if pads else []), "padding avoided"]
     rows = []
@@ -97,12 +99,9 @@ def _policies(summaries: Sequence[Summary], best: float) -> str:
             _ms(s.total.latency_ms, "p99"),
         ]
         if generates:
-            cells += [
-                _ms(s.total.ttft_ms, "p99"),
-                _ms(s.total.tpot_ms, "p99"),
-                f"{s.preemptions:,}",
-                f"{s.recomputed_tokens:,}",
-            ]
+            cells += [_ms(s.total.ttft_ms, "p99"), _ms(s.total.tpot_ms, "p99")]
+        if preempts:
+            cells += [f"{s.preemptions:,}", f"{s.recomputed_tokens:,}"]
         cells += [
             f"{s.tokens_per_s:,.0f}",
             f"{s.steps.seqs.mean:.1f}" if s.steps.seqs else "–",
@@ -127,7 +126,6 @@ def _groups(summaries: Sequence[Summary], groups: str) -> str:
         of: dict[str, Group] = getattr(s, groups)
         for i, (name, g) in enumerate(of.items()):
             cells = [
-                _text(name),
                 f"{g.offered:,}",
                 f"{g.goodput:.2f}",
                 f"{100 * g.attainment:.1f}%",
@@ -139,7 +137,9 @@ def _groups(summaries: Sequence[Summary], groups: str) -> str:
                 cells.append(f"{100 * g.fair_share:.0f}%" if g.fair_share is not None else "–")
             ours = ' class="ours"' if s.policy == VOLERY else ""
             row = "".join(f"<td>{cell}</td>" for cell in cells)
-            rows.append(f"<tr{ours}><th>{'' if i else _text(s.policy)}</th>{row}</tr>")
+            policy = "" if i else _text(s.policy)
+            name_cell = f'<td class="name">{_text(name)}</td>'
+            rows.append(f"<tr{ours}><th>{policy}</th>{name_cell}{row}</tr>")
     return _table(head, rows)
 
 

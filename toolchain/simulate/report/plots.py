@@ -227,8 +227,8 @@ def _fairness(axes: Axes, runs: Runs) -> None:
         values = [100 * of[n].attainment if n in of else 0.0 for n in names]
         axes.bar(x, values, width * 0.92, label=summary.policy, color=_look(runs, i)["color"])
     axes.set_xticks(np.arange(len(names)), names)
-    axes.set_ylim(0, 105)
+    axes.set_ylim(0, 101)
     axes.grid(axis="x", visible=False)
     axes.set_title("In time, by tenant" if by_tenant else "In time, by traffic class")
     axes.set_ylabel("requests, %")
-    axes.legend(loc="upper right", fontsize=8, ncols=2)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)

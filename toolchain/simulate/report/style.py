@@ -18,7 +18,8 @@ h2 { font-size: 1.1rem; margin: 2.2rem 0 .7rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
   font-size: .88rem; }
 th, td { padding: .42rem .7rem; text-align: right; white-space: nowrap; }
-th:first-child { text-align: left; font-weight: 600; }
+th:first-child, .name { text-align: left; }
+th:first-child { font-weight: 600; }
 thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--line); }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 .ours > * { background: var(--tint); }

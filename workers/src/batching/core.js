@@ -248,7 +248,8 @@ export class BatchingCore {
     request.dueNs = request.rankNs = Math.min(nowNs + targetNs + aloneNs, MAX_NS);
     if (request.deadlineNs >= 0) {
       request.dueNs = Math.min(request.deadlineNs, MAX_NS);
-      request.rankNs = Math.min(request.deadlineNs + aloneNs, MAX_NS);
+      const crowded = lane.latencyNs(threads) + aloneNs > request.deadlineNs - nowNs;
+      request.rankNs = Math.min(request.deadlineNs + (crowded ? aloneNs : 0), MAX_NS);
     }
     lane.queue.push(request, nowNs);
     this.#arm(request, lane, nowNs);

@@ -140,7 +140,7 @@ export class DecoderBatcher {
     this.#kv = residents.kv;
     this.#entrance = new Entrance(config, admission, residents, queue);
     this.#targetNs = config.tpotTargetMs * NS_PER_MS;
-    this.#prefillShare = config.prefillSharePercent;
+    this.#prefillShare = config.prefillSharePercent / 100;
     this.#maxPartial = config.maxPartialPrefills;
     this.#maxPreemptions = config.maxPreemptions;
   }
@@ -499,7 +499,7 @@ export class DecoderBatcher {
       most = Math.min(most, Math.max(proven - streams, 1));
     }
     const context = prompts.reduce((longest, s) => Math.max(longest, s.kv.computed), 0);
-    const floorNs = (fill.targetNs * this.#prefillShare) / 100;
+    const floorNs = fill.targetNs * this.#prefillShare;
     const leftNs = Math.max(fill.targetNs - fill.ns, floorNs);
     const { line } = fill;
     let low = 1;

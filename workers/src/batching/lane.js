@@ -12,6 +12,7 @@ import { MAX_NS, NS_PER_MS, TrafficClass, stepShape } from "./types.js";
 /** @typedef {import("./types.js").StepShape} StepShape */
 
 const TARGET_PARTS = 4; // a newcomer finds the device busy for at most this part of its target
+const OUTLOOK = 4; // steps are short while somebody is expected within so many long ones
 const TARGET_MEMORY = 16; // requests after which the tightest target seen is forgotten, about
 const MOST_MARGIN = 0.5;
 
@@ -89,7 +90,8 @@ export class Lane {
   limitNs(threads, nowNs) {
     const limitNs = this.stepNs;
     if (this.#overheadPercent === 0 || !this.cost.warm) return limitNs;
-    if (this.queue.latency.size > 0 || this.latencyArrivals.expected(limitNs, nowNs) > 0) {
+    const outlookNs = OUTLOOK * limitNs;
+    if (this.queue.latency.size > 0 || this.latencyArrivals.expected(outlookNs, nowNs) > 0) {
       const shortNs = Math.trunc(this.cost.line(threads).fixed * (100 / this.#overheadPercent));
       return Math.min(limitNs, Math.max(shortNs, Math.floor(this.#targetNs / TARGET_PARTS), 1));
     }
@@ -128,7 +130,8 @@ export class Lane {
     const full = shape.numSeqs >= maxSeqs || shape.numTokens >= maxTokens || ns >= this.stepNs;
     if (!this.mayHold || full) return nowNs;
     let untilNs = MAX_NS;
-    if (latency.size > 0) untilNs = latency.earliestDueNs() - this.withMargin(ns);
+    // Nobody is due before its rank less what it needs, which is at most `ns`
+    if (latency.size > 0) untilNs = latency.firstRankNs() - ns - this.withMargin(ns);
     if (throughput.size > 0) {
       const waitNs = this.config.throughputMaxWaitMs * NS_PER_MS;
       untilNs = Math.min(untilNs, throughput.servedNs + waitNs);
@@ -189,6 +192,18 @@ export class Lane {
   waiting(threads) {
     const { queue } = this;
     return stepShape(queue.numSeqs, queue.numTokens, queue.sumLenSq, 0, threads);
+  }
+
+  /**
+   * How long the waiting work of the latency class takes; 0 when there is none.
+   *
+   * @param {number} threads
+   * @returns {number}
+   */
+  latencyNs(threads) {
+    const { numSeqs, numTokens, sumLenSq } = this.queue.latency;
+    if (numSeqs === 0) return 0;
+    return this.cost.predict(stepShape(numSeqs, numTokens, sumLenSq, 0, threads));
   }
 
   /**
@@ -256,10 +271,8 @@ export class EncoderLane extends Lane {
    * @param {number} nowNs
    */
   latestStartNs(threads, nowNs) {
-    const { latency } = this.queue;
-    const head = latency.head();
+    const head = this.queue.latency.head();
     if (head === null || this.nextRetry() !== null) return nowNs;
-    const shape = stepShape(latency.numSeqs, latency.numTokens, latency.sumLenSq, 0, threads);
-    return head.dueNs - this.cost.predict(shape);
+    return head.dueNs - this.latencyNs(threads);
   }
 }

@@ -74,13 +74,13 @@ export class ClassQueue {
     return this.tenants.head();
   }
 
-  /** The earliest due time of the tenants' first requests, or `MAX_NS`; O(tenants). */
-  earliestDueNs() {
-    let dueNs = MAX_NS;
+  /** The lowest rank of all that wait in the latency class, or `MAX_NS`; O(tenants). */
+  firstRankNs() {
+    let rankNs = MAX_NS;
     for (const tenant of this.tenants.active.values()) {
-      dueNs = Math.min(dueNs, tenant.head().value.dueNs);
+      rankNs = Math.min(rankNs, tenant.head().key);
     }
-    return dueNs;
+    return rankNs;
   }
 
   /**

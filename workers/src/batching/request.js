@@ -43,9 +43,9 @@ export class Request {
     /** When the scheduler wants it finished (never sheds). */
     this.dueNs = arrivalNs;
     /**
-     * Its place in the latency class: the end of its target or its deadline, and the time it
-     * needs alone beyond that. Of two with one deadline the shorter goes first, so that the
-     * same device time keeps more of them when not all can be kept.
+     * Its place in the latency class: its due time, and with a deadline that the work ahead
+     * puts in doubt the time that it needs alone beyond it. Earliest deadline first is best as
+     * long as all can be kept; when not, the same device time keeps more of the short ones.
      */
     this.rankNs = arrivalNs;
     this.seq = seq;

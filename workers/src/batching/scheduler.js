@@ -126,7 +126,7 @@ export class Scheduler {
    */
   #charge(lane, ns, threads) {
     const whole = this.#device.threads * lane.spec.weight;
-    return Math.floor((Math.min(ns, MOST_NS) * threads) / whole);
+    return Math.floor((Math.min(Math.max(ns, 0), MOST_NS) * threads) / whole);
   }
 
   /**

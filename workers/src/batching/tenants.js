@@ -4,11 +4,12 @@
  * Fair queueing by device time: every tenant has an account of the time it was given, and
  * one that is further ahead of the least served tenant in the queue than an allowance waits
  * until the others have caught up. Among those within the allowance the most urgent request
- * goes first, so with little contention the order is that of the requests alone. Accounts
- * start at the least served one's, as in start-time fair queueing (Goyal, Vin and Cheng,
- * SIGCOMM 1996): nobody saves up time while away. Counting what was given instead of asking
- * for weights in advance is the idea of the virtual token counter (Sheng et al., "Fairness in
- * Serving Large Language Models", OSDI 2024).
+ * goes first, so with little contention the order is that of the requests alone. An account
+ * starts one allowance below the least served one's, so a newcomer goes before those who have
+ * been at it for long, but nobody saves up more than that while away: the virtual time of
+ * start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Counting what was given
+ * instead of asking for weights in advance is the idea of the virtual token counter (Sheng et
+ * al., "Fairness in Serving Large Language Models", OSDI 2024).
  *
  * With T tenants in the queue a turn costs O(log T), and nothing when there is only one.
  */
@@ -92,8 +93,8 @@ export class TenantOrder {
   /** @type {Tenant | null} */
   #sole = null;
   #numSeen = 0;
-  /** Account of the least served active tenant; never falls. */
-  #floorNs = 0;
+  /** The highest that the least served account has been. */
+  #virtualNs;
   // Entries of these heaps are checked when they surface: the account or the head they were
   // made for may be another by then. Accounts only grow.
   /** @type {Heap<Tenant>} */
@@ -110,6 +111,7 @@ export class TenantOrder {
   constructor(traffic, leadNs) {
     this.#traffic = traffic;
     this.#leadNs = leadNs;
+    this.#virtualNs = leadNs;
   }
 
   /**
@@ -204,7 +206,7 @@ export class TenantOrder {
         accounts.pop();
         accounts.push(tenant.servedNs, tenant.order, tenant);
       } else {
-        this.#floorNs = servedNs;
+        this.#virtualNs = Math.max(this.#virtualNs, servedNs);
         return servedNs;
       }
     }
@@ -221,9 +223,9 @@ export class TenantOrder {
       this.#numSeen += 1;
       this.#tenants.set(name, tenant);
     }
-    if (this.#sole !== null) this.#floorNs = this.#sole.servedNs;
+    if (this.#sole !== null) this.#virtualNs = Math.max(this.#virtualNs, this.#sole.servedNs);
     else if (this.active.size > 0) this.#least();
-    tenant.servedNs = Math.max(tenant.servedNs, this.#floorNs);
+    tenant.servedNs = Math.max(tenant.servedNs, this.#virtualNs - this.#leadNs);
     this.active.set(name, tenant);
     if (this.active.size === 1) {
       this.#sole = tenant;
@@ -245,16 +247,16 @@ export class TenantOrder {
       this.#accounts = new Heap();
       this.#ready = new Heap();
       this.#parked = new Heap();
-      this.#floorNs = sole.servedNs;
     } else if (this.active.size === 0) {
       // The queue is empty: nobody was kept waiting, so nobody owes anything
-      this.#floorNs = Math.max(this.#floorNs, tenant.servedNs);
+      this.#virtualNs = Math.max(this.#virtualNs, tenant.servedNs);
       this.#sole = null;
       this.#tenants.clear();
     }
     if (this.#tenants.size > SMALL + 2 * this.active.size) {
+      const startNs = this.#virtualNs - this.#leadNs;
       for (const [name, { live, servedNs }] of this.#tenants) {
-        if (live === 0 && servedNs <= this.#floorNs) this.#tenants.delete(name);
+        if (live === 0 && servedNs <= startNs) this.#tenants.delete(name);
       }
     }
   }

@@ -1,4 +1,5 @@
 /** The host Deno: Web Workers, and files read through its Node modules. */
+import { setImmediate } from "node:timers";
 import { nativeHash, pathOrUrl, readUrl } from "./files.js";
 import { webHost } from "./web.js";
 
@@ -9,4 +10,5 @@ export const denoHost = {
   source: pathOrUrl,
   readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
   createHash: nativeHash,
+  nextTask: () => new Promise((resolve) => setImmediate(resolve)),
 };

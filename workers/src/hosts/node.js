@@ -8,6 +8,7 @@ export const nodeHost = {
   source: pathOrUrl,
   readFile: (url) => (url.protocol === "file:" ? readUrl(url) : webHost.readFile(url)),
   createHash: nativeHash,
+  nextTask: () => new Promise((resolve) => setImmediate(resolve)),
   spawn({ onMessage, onError }, asked) {
     const script = asked ?? new URL("../pool/worker.node.js", import.meta.url);
     /** @type {Worker} */

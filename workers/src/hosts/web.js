@@ -23,6 +23,7 @@ import { ArtifactMissing } from "../errors.js";
  *   null: no workers here
  * @property {import("../wasm/variants.js").WasmOptions} [wasm] the build of hosts that cannot
  *   compile one
+ * @property {(() => Promise<void>) | null} nextTask when events that have arrived were handled
  * @property {boolean} [hasInterface] the thread that loads also has a page to keep alive
  * @property {() => import("../artifact/verify.js").Hash} [createHash]
  * @property {() => import("../cache/session.js").Cache | null} [cache] where downloads are
@@ -51,9 +52,23 @@ export const webHost = {
     }
     return { bytes: new Uint8Array(await response.arrayBuffer()), type };
   },
+  nextTask,
   spawn: typeof Worker === "undefined" ? null : spawnWebWorker,
   hasInterface: typeof document !== "undefined",
 };
+
+function nextTask() {
+  return new Promise((/** @type {(value: void) => void} */ resolve) => {
+    // Browsers let a timer wait 4 ms when one follows another; edge runtimes have no ports.
+    if (typeof MessageChannel === "undefined") return void setTimeout(resolve, 0);
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
 
 /**
  * @param {WorkerEvents} events

@@ -3,7 +3,8 @@ import { Aborted, DeviceLost } from "../errors.js";
 
 /** @typedef {import("../step/workspace.js").Workspace} Workspace */
 /** @typedef {import("../wasm/instance.js").Runtime} Runtime */
-
+/** @typedef {import("./runner.js").Step} Step */
+/** @typedef {import("./runner.js").StepResult} StepResult */
 /** @typedef {import("./runner.js").StepRunner} StepRunner */
 
 /** @implements {StepRunner} */
@@ -14,20 +15,41 @@ export class InlinePool {
   lost = null;
   #runtime;
   #workspace;
+  #nextTask;
   #closed = false;
+  /** The end of the step before. @type {Promise<unknown>} */
+  #tail = Promise.resolve();
 
   /**
    * @param {Runtime} runtime
    * @param {Workspace} workspace its first
+   * @param {(() => Promise<void>) | null} nextTask lets the host's other events in before a
+   *   step stops them: requests that have arrived are then batched together in the next one
    */
-  constructor(runtime, workspace) {
+  constructor(runtime, workspace, nextTask) {
     this.#runtime = runtime;
     this.#workspace = workspace;
+    this.#nextTask = nextTask;
   }
 
-  /** @param {import("./runner.js").Step} step */
-  async run(step) {
-    if (this.#closed) throw new Aborted("the model is closed; load it again");
+  /**
+   * @param {Step} step
+   * @returns {Promise<StepResult>}
+   */
+  run(step) {
+    if (this.#closed) return Promise.reject(new Aborted("the model is closed; load it again"));
+    const result = this.#tail.then(this.#nextTask).then(() => this.#execute(step));
+    this.#tail = result.catch(() => {});
+    return result;
+  }
+
+  async close() {
+    this.#closed = true;
+    await this.#tail;
+  }
+
+  /** @param {Step} step */
+  #execute(step) {
     if (this.lost) throw this.lost;
     this.#workspace.write(step);
     const start = performance.now();
@@ -38,9 +60,5 @@ export class InlinePool {
       throw this.lost;
     }
     return this.#workspace.read((performance.now() - start) * 1e6);
-  }
-
-  async close() {
-    this.#closed = true;
   }
 }

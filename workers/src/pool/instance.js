@@ -30,7 +30,7 @@ export class Instance {
     const program = decodeProgram(programBytes);
     this.#runtime = runtime;
     this.#loader = new WeightLoader(runtime, program.tensors);
-    this.#pool = new InlinePool(runtime, new Workspace(runtime, 0, program));
+    this.#pool = new InlinePool(runtime, new Workspace(runtime, 0, program), null);
   }
 
   /** @param {RuntimeOptions} options */

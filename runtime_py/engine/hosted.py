@@ -1,0 +1,67 @@
+"""What a device needs to know of the models on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from runtime_py._compat import default_threads
+from runtime_py.batching import (
+    DecoderStepScheduled,
+    DeviceSpec,
+    LaneKind,
+    LaneSpec,
+    RequestFinished,
+    StepScheduled,
+)
+from runtime_py.errors import InvalidInput
+from runtime_py.executors.base import ExecutorLimits, StepResult
+
+_MAX_THREADS = 256
+
+
+class Hosted(Protocol):
+    """A model on the device: what `Engine` is to `Device`."""
+
+    spec: LaneSpec
+    limits: ExecutorLimits
+
+    def start(self, scheduled: StepScheduled | DecoderStepScheduled) -> None:
+        """Run a step of this model's lane."""
+        ...
+
+    def landed(self, result: StepResult | BaseException) -> None:
+        """A step of this model's lane ended; the core does not know yet."""
+        ...
+
+    def finish(self, finished: RequestFinished, cause: BaseException | None) -> None:
+        """The end of one of its requests; ``cause`` is what the step to blame raised."""
+        ...
+
+    def changed(self) -> None:
+        """The core has taken something in: there may be room, or nothing left to do."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def checked_threads(threads: int | None) -> int:
+    """``threads``, or the default.
+
+    Raises:
+        InvalidInput: no whole number from 1 to 256.
+    """
+    if threads is None:
+        return default_threads()
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= _MAX_THREADS:
+        raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
+    return threads
+
+
+def device_spec(models: Sequence[Hosted]) -> DeviceSpec:
+    """What every one of ``models`` can take: a step never has more threads than any of
+    their pools. A decoder takes one step at a time whatever the device allows."""
+    threads = min(model.limits.threads for model in models)
+    encoders = [m.limits for m in models if m.spec.kind is LaneKind.ENCODER]
+    steps = min([limits.concurrent_steps for limits in encoders], default=len(models))
+    return DeviceSpec(threads, min(steps, threads) if len(models) > 1 else steps)
