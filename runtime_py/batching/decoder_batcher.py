@@ -78,6 +78,18 @@ class _Fill:
         ns = line.fixed + line.seq * len(self.members) + line.token * self.num_tokens
         return ns + line.pair * self.pairs + line.kv * self.kv_tokens
 
+    def aim(self) -> None:
+        """Its streams are chosen: the tightest of their targets is the step's."""
+        if not self.members:
+            return
+        self.target_ns = MAX_NS
+        for sample, _ in self.members:
+            request = sample.request
+            if request.tpot_target_ns < self.target_ns:
+                self.target_ns = request.tpot_target_ns
+                self.binding = request.request_id
+        self.spare_ns = self.target_ns
+
     def stop(self, bound: BoundBy, blocked: int, limit: int) -> None:
         """Something kept ``blocked`` out; the last obstacle is the one that is told."""
         self.bound, self.blocked, self.limit = bound, blocked, limit
@@ -210,16 +222,10 @@ class DecoderBatcher:
             most = self._admission.max_tokens
             fill.stop(BoundBy.TOKENS, decodes[most].request.request_id, most)
             del decodes[most:]
-        target_ns = MAX_NS
-        for sample in decodes:
-            request = sample.request
-            if request.tpot_target_ns < target_ns:
-                target_ns = request.tpot_target_ns
-                fill.binding = request.request_id
-        fill.target_ns = fill.spare_ns = target_ns
         kv = self._kv
         if kv.free_blocks < len(decodes):
             self._decode_in_need(fill, len(decodes))
+            fill.aim()
             return
         pairs = 0
         for sample in decodes:
@@ -233,6 +239,7 @@ class DecoderBatcher:
         fill.num_tokens += len(decodes)
         fill.pairs += pairs
         fill.kv_tokens += pairs
+        fill.aim()
 
     def _decode_in_need(self, fill: _Fill, most: int) -> None:
         """Memory may run out: the worthiest first, at the cost of the least worthy."""

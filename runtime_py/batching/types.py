@@ -111,7 +111,8 @@ class Why(NamedTuple):
         turn: why its lane was chosen.
         overdue: 1 if bulk work went first because it had waited long enough, else 0.
         blocked: the request that would have been next, or -1 if nothing was left out.
-        binding: the member whose deadline, due time or TPOT target set the limit, or -1.
+        binding: the request whose deadline, due time or TPOT target set the limit (a member,
+            or the blocked one itself), or -1.
         limit: the limit that ``bound`` names: tokens, sequences, nanoseconds, or free
             blocks; 0 if there was none.
         slack_ns: what the most urgent member has to spare if the prediction is right;

@@ -8,23 +8,18 @@ that ran twice gives other tokens, or is found at once by comparing all of the c
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from runtime_py.batching import (
-    BatchingCore,
     Decision,
     DecoderStepScheduled,
     DeviceSpec,
-    EmbeddingReady,
-    Event,
     FinishReason,
     GenerationArrived,
-    Idle,
     LaneKind,
     LaneSpec,
-    RequestAborted,
     RequestArrived,
     RequestFinished,
     SampleFinished,
@@ -33,15 +28,13 @@ from runtime_py.batching import (
     StepCompleted,
     StepOutcome,
     StepScheduled,
-    Tick,
     TokenEmitted,
-    TraceRecorder,
     TrafficClass,
 )
 from runtime_py.batching.decoder_lane import DecoderLane
-from runtime_py.batching.types import MAX_NS
+from tests.batching.virtual import MS, AnyStep, VirtualWorld
 
-MS = 1_000_000
+__all__ = ["LANE", "MS", "DecoderWorld", "alone", "decoder_cost"]
 LANE = "m/generate"
 VOCAB = 997
 
@@ -80,13 +73,13 @@ def decoder_cost(step: DecoderStepScheduled | StepScheduled) -> int:
     return 2_000_000 + 400_000 * shape.num_tokens + 500 * shape.kv_tokens
 
 
-class DecoderWorld:
-    """Runs a core against virtual time, and checks its promises on every call.
+class DecoderWorld(VirtualWorld):
+    """Runs a decoder lane, and encoder lanes beside it.
 
     Attributes:
+        steps, encoder_steps: what was scheduled.
         tokens: (request, sample) -> emitted tokens; times: when each came.
-        reasons: (request, sample) -> how the sample ended.
-        finished: request id -> its `RequestFinished`.
+        ends: (request, sample) -> how the sample ended.
         computed: tokens that steps ran, recomputed ones included.
     """
 
@@ -101,11 +94,10 @@ class DecoderWorld:
         config: SchedulerConfig | None = None,
         device: DeviceSpec | None = None,
         others: Sequence[LaneSpec] = (),
-        cost: Callable[[DecoderStepScheduled | StepScheduled], int] = decoder_cost,
-        outcome: Callable[[DecoderStepScheduled], StepCompleted | None] | None = None,
+        cost: Callable[[AnyStep], int] = decoder_cost,
+        outcome: Callable[[Any], StepCompleted | None] | None = None,
         lines: list[str] | None = None,
     ) -> None:
-        self.recorder = TraceRecorder(None if lines is None else lines.append)
         lane = LaneSpec(
             LANE,
             max_tokens,
@@ -115,31 +107,20 @@ class DecoderWorld:
             block_size=block_size,
             max_context=max_context,
         )
-        self.core = BatchingCore([lane, *others], device, config, self.recorder)
+        super().__init__([lane, *others], device, config, cost, outcome, lines)
         found = self.core.lanes[0]
         assert isinstance(found, DecoderLane)
         self.lane = found
         self.kv = found.residents.kv
         self.size = block_size
         self.memory = [[-1] * block_size for _ in range(blocks)]
-        self.now = 0
-        self.cost = cost
-        self.outcome = outcome
         self.steps: list[DecoderStepScheduled] = []
         self.encoder_steps: list[StepScheduled] = []
-        self.started: dict[int, int] = {}
-        self.running: dict[int, DecoderStepScheduled | StepScheduled] = {}
-        self.arrived: dict[int, GenerationArrived | RequestArrived] = {}
-        self.arrived_at: dict[int, int] = {}
         self.tokens: dict[tuple[int, int], list[int]] = {}
         self.times: dict[tuple[int, int], list[int]] = {}
-        self.reasons: dict[tuple[int, int], FinishReason] = {}
-        self.finished: dict[int, RequestFinished] = {}
+        self.ends: dict[tuple[int, int], FinishReason] = {}
         self.computed = 0
-        self.wake = -1
         self._tables: dict[tuple[int, int], list[int]] = {}
-        self._completions: list[tuple[int, int]] = []
-        self._next_id = 0
 
     def generate(
         self,
@@ -157,9 +138,8 @@ class DecoderWorld:
         send: bool = True,
     ) -> int:
         """A request arrives now; returns its id."""
-        deadline = -1 if deadline_ms is None else self.now + int(deadline_ms * MS)
         event = GenerationArrived(
-            self._next_id,
+            self.next_id,
             LANE,
             tuple(prompt),
             max_tokens,
@@ -167,63 +147,37 @@ class DecoderWorld:
             samples,
             salt,
             traffic,
-            deadline,
+            self.deadline(deadline_ms),
             -1 if ttft_ms < 0 else int(ttft_ms * MS),
             -1 if tpot_ms < 0 else int(tpot_ms * MS),
             tenant,
         )
-        self._arrive(event)
+        self.register(event)
         if send:
             self.handle(event)
         return event.request_id
 
     def encode(self, lane: str, *lengths: int, traffic: TrafficClass) -> int:
-        event = RequestArrived(self._next_id, lane, lengths, traffic)
-        self._arrive(event)
+        event = self.register(RequestArrived(self.next_id, lane, lengths, traffic))
         self.handle(event)
         return event.request_id
-
-    def abort(self, request_id: int) -> None:
-        self.handle(RequestAborted(request_id))
 
     def stop(self, request_id: int, sample: int = 0) -> None:
         self.handle(SampleStopped(request_id, sample))
 
-    def _arrive(self, event: GenerationArrived | RequestArrived) -> None:
-        self._next_id += 1
-        self.arrived[event.request_id] = event
-        self.arrived_at[event.request_id] = self.now
+    def begin(self, step: AnyStep) -> None:
+        if isinstance(step, DecoderStepScheduled):
+            self._check_step(step)
+            self.steps.append(step)
+        else:
+            self.encoder_steps.append(step)
+        super().begin(step)
 
-    def handle(self, *events: Event) -> list[Decision]:
-        for event in events:
-            if isinstance(event, StepCompleted):
-                self.running.pop(event.step_id, None)
-        decisions = self.core.handle_all(events, self.now)
-        assert isinstance(decisions[-1], Idle)
-        for decision in decisions:
-            self._take(decision)
-        self.wake = decisions[-1].wake_at_ns
-        self.kv.check()
-        held = self.core.scheduler.wake_ns < MAX_NS  # to save energy
-        waits = self.lane.has_work and not held and not self.running
-        assert not waits, "work waits on an idle device"
-        return decisions
-
-    def _take(self, decision: Decision) -> None:
-        if isinstance(decision, DecoderStepScheduled | StepScheduled):
-            if isinstance(decision, DecoderStepScheduled):
-                self._check_step(decision)
-                self.steps.append(decision)
-            else:
-                self.encoder_steps.append(decision)
-            self.running[decision.step_id] = decision
-            self.started[decision.step_id] = self.now
-            done_at = self.now + self.cost(decision)
-            heapq.heappush(self._completions, (done_at, decision.step_id))
-        elif isinstance(decision, TokenEmitted):
+    def take(self, decision: Decision) -> None:
+        if isinstance(decision, TokenEmitted):
             key = decision.request_id, decision.sample
             assert decision.request_id not in self.finished
-            assert key not in self.reasons
+            assert key not in self.ends
             made = self.tokens.setdefault(key, [])
             made.append(decision.token_id)
             self.times.setdefault(key, []).append(self.now)
@@ -232,17 +186,17 @@ class DecoderWorld:
             assert decision.position == len(event.tokens) + len(made) - 1
         elif isinstance(decision, SampleFinished):
             key = decision.request_id, decision.sample
-            assert key not in self.reasons, "a sample ended twice"
-            self.reasons[key] = decision.reason
+            assert key not in self.ends, "a sample ended twice"
+            self.ends[key] = decision.reason
         elif isinstance(decision, RequestFinished):
-            assert decision.request_id not in self.finished, "a request ended twice"
-            self.finished[decision.request_id] = decision
             event = self.arrived[decision.request_id]
             if isinstance(event, GenerationArrived) and decision.reason is FinishReason.DONE:
                 for sample in range(event.samples):
-                    assert (decision.request_id, sample) in self.reasons
-        else:
-            assert isinstance(decision, Idle | EmbeddingReady)
+                    assert (decision.request_id, sample) in self.ends
+
+    def check_device(self) -> None:
+        super().check_device()
+        self.kv.check()
 
     def complete(self, step_id: int, event: StepCompleted | None = None) -> None:
         """Run a step on the virtual device and report it."""
@@ -284,14 +238,11 @@ class DecoderWorld:
 
     def _check_step(self, step: DecoderStepScheduled) -> None:
         shape, spec = step.shape, self.lane.spec
-        assert shape.num_seqs == len(step.seqs) > 0
         assert shape.num_seqs <= spec.max_seqs
-        assert shape.num_tokens == sum(s.num_tokens for s in step.seqs) <= spec.max_tokens
-        assert step.predicted_ns > 0
+        assert shape.num_tokens <= spec.max_tokens
         assert sum(isinstance(s, DecoderStepScheduled) for s in self.running.values()) == 0
         written: list[int] = []
         for s in step.seqs:
-            assert s.request_id not in self.finished, "device time for a dead request"
             key = s.request_id, s.sample
             table = [*self._tables.get(key, [])[: s.kept], *s.blocks]
             assert len(table) == s.kept + len(s.blocks)
@@ -304,47 +255,8 @@ class DecoderWorld:
             target in written for _, target in step.copies
         )
 
-    def next_event_at(self) -> int:
-        times = [t for t in (self.wake,) if t >= 0]
-        if self._completions:
-            times.append(self._completions[0][0])
-        return min(times, default=-1)
-
-    def advance(self) -> bool:
-        """Move to the next completion or alarm; False when there is none."""
-        while self._completions and self._completions[0][1] not in self.running:
-            heapq.heappop(self._completions)
-        at = self.next_event_at()
-        if at < 0:
-            return False
-        self.now = max(self.now, at)
-        if self._completions and self._completions[0][0] <= self.now:
-            step_id = heapq.heappop(self._completions)[1]
-            step = self.running[step_id]
-            event = None
-            if self.outcome is not None and isinstance(step, DecoderStepScheduled):
-                event = self.outcome(step)
-            self.complete(step_id, event)
-        else:
-            self.handle(Tick())
-        return True
-
-    def run_until(self, at: int) -> None:
-        while 0 <= self.next_event_at() <= at:
-            self.advance()
-        self.now = max(self.now, at)
-
-    def drain(self, limit: int = 100_000) -> None:
-        for _ in range(limit):
-            if not self.advance():
-                break
-        else:
-            raise AssertionError("the core never comes to rest")
-        self.check_idle()
-
     def check_idle(self) -> None:
-        assert self.finished.keys() == self.arrived.keys(), "a request was lost"
-        assert self.core.num_requests == 0
+        super().check_idle()
         residents = self.lane.residents
         assert not residents.running
         assert not residents.preempted

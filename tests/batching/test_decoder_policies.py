@@ -41,7 +41,7 @@ def test_a_prompt_chunked_at_any_size_says_the_same(chunk: int) -> None:
     assert says(world, request) == alone(prompt, 9)
     chunks = [s.num_tokens for step in world.steps for s in step.seqs if s.context_len < 29]
     assert max(chunks) == min(chunk, 30)
-    assert world.reasons[request, 0] is FinishReason.LENGTH
+    assert world.ends[request, 0] is FinishReason.LENGTH
 
 
 @pytest.mark.parametrize("others", [1, 7, 31])
@@ -115,7 +115,7 @@ def test_G3_any_of_the_stop_ids_ends_a_sample_in_that_step() -> None:
     mate = world.generate([4], 20)
     world.drain()
     assert says(world, first) == truth[:6]
-    assert world.reasons[first, 0] is FinishReason.STOP
+    assert world.ends[first, 0] is FinishReason.STOP
     assert says(world, mate) == alone([4], 20)
     assert sum(s.request_id == first for st in world.steps for s in st.seqs) == 6
 
@@ -129,7 +129,7 @@ def test_a_sample_that_the_driver_stops_is_in_no_further_step() -> None:
     world.handle(
         StepCompleted(step.step_id, StepOutcome.OK, MS, (), sampled), SampleStopped(request, 0)
     )
-    assert world.reasons[request, 0] is FinishReason.STOP
+    assert world.ends[request, 0] is FinishReason.STOP
     assert len(world.steps) == 1
     world.check_idle()
 
@@ -140,7 +140,7 @@ def test_length_is_max_tokens_or_the_context() -> None:
     world.drain()
     assert len(says(world, short)) == 4
     assert len(says(world, long)) == 10
-    assert world.reasons[long, 0] is FinishReason.LENGTH
+    assert world.ends[long, 0] is FinishReason.LENGTH
 
 
 def test_G9_abort_at_every_moment_frees_everything_within_one_step() -> None:
@@ -177,7 +177,7 @@ def test_C10_what_never_fits_is_refused_with_the_limit_and_blocks_nobody() -> No
         assert world.finished[request].reason is FinishReason.NEVER_FITS
         assert (world.finished[request].item, world.finished[request].value) == (0, 63)
     assert len(says(world, capped)) == 4
-    assert world.reasons[capped, 0] is FinishReason.LENGTH
+    assert world.ends[capped, 0] is FinishReason.LENGTH
     assert says(world, small) == alone([1], 3)
     assert (world.finished[crowd].item, world.finished[crowd].value) == (-1, 8)
 
