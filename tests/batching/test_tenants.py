@@ -143,10 +143,10 @@ def test_tenants_of_a_decoder_are_charged_for_prompts_and_tokens() -> None:
         world.generate([i, 1, 2], 90, tenant="flood")
     world.run_until(400 * MS)
     quiet = [world.generate([i, 2], 4, tenant="quiet") for i in range(8)]
-    world.run_until(world.now + 2500 * MS)
-    assert all(q in world.finished for q in quiet)
+    while not all(q in world.finished for q in quiet):
+        world.advance()
     flood = sum(i not in quiet for i in world.finished)
-    assert flood < 30
+    assert flood < 20  # of 60 that were there before
     for i in list(world.arrived):
         world.abort(i)
     world.drain()
