@@ -18,7 +18,7 @@ _CAPTIONS = {
     "tpot": "The mean time between two tokens of a stream.",
     "over-time": "The grey area is what was asked for.",
     "queue": "Requests that had arrived and were in no step yet, when a step started.",
-    "batch-sizes": "Batches grow by themselves while the device is busy.",
+    "batch-sizes": "Where a batch costs what its texts cost, small ones let everybody go sooner.",
     "fairness": "The part of each group's requests that were in time.",
 }
 

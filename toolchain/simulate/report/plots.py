@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _OURS = "#d1495b"
 _OTHERS = (
-    "#30638e", "#00798c", "#edae49", "#7a5195", "#6b8e23",
-    "#8c564b", "#3d5a80", "#b56576", "#5c6770",
+    "#30638e", "#00a6a6", "#edae49", "#7a5195", "#6b8e23",
+    "#8c564b", "#22262b", "#f08fa0", "#9aa5b1",
 )  # fmt: skip
 _STYLE = Path(__file__).with_name("plots.mplstyle")
 Runs = Sequence[tuple[Run, Summary]]
@@ -106,6 +106,11 @@ def _look(runs: Runs, i: int) -> dict[str, Any]:
     return {"color": _OTHERS[place % len(_OTHERS)], "linewidth": 1.3, "zorder": 3}
 
 
+def _legend(axes: Axes) -> None:
+    """Beside the plot, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+
+
 def _cumulative(
     axes: Axes, runs: Runs, values: Callable[[Run], list[float]], offered: Callable[[Run], int]
 ) -> None:
@@ -119,7 +124,7 @@ def _cumulative(
     axes.set_xscale("log")
     axes.set_ylim(0, 101)
     axes.set_ylabel("requests, %")
-    axes.legend(loc="upper left", fontsize=8)
+    _legend(axes)
 
 
 def _latency(axes: Axes, runs: Runs) -> None:
@@ -186,7 +191,7 @@ def _over_time(axes: Axes, runs: Runs) -> None:
     axes.set_title("Goodput over time")
     axes.set_xlabel("seconds")
     axes.set_ylabel("requests per second")
-    axes.legend(loc="upper right", fontsize=8, ncols=2)
+    _legend(axes)
 
 
 def _queue(axes: Axes, runs: Runs) -> None:
@@ -198,7 +203,7 @@ def _queue(axes: Axes, runs: Runs) -> None:
     axes.set_title("Requests that wait for their first step")
     axes.set_xlabel("seconds")
     axes.set_ylabel("requests")
-    axes.legend(loc="upper right", fontsize=8, ncols=2)
+    _legend(axes)
 
 
 def _batch_sizes(axes: Axes, runs: Runs) -> None:
@@ -214,7 +219,7 @@ def _batch_sizes(axes: Axes, runs: Runs) -> None:
     axes.set_title("Sequences by the size of the batch that they ran in")
     axes.set_xlabel("sequences in the batch, at most")
     axes.set_ylabel("sequences, %")
-    axes.legend(loc="lower right", fontsize=8)
+    _legend(axes)
 
 
 def _fairness(axes: Axes, runs: Runs) -> None:
@@ -231,4 +236,4 @@ def _fairness(axes: Axes, runs: Runs) -> None:
     axes.grid(axis="x", visible=False)
     axes.set_title("In time, by tenant" if by_tenant else "In time, by traffic class")
     axes.set_ylabel("requests, %")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    _legend(axes)
