@@ -297,6 +297,7 @@ class BatchingCore:
         lane = step.lane
         if event.outcome is StepOutcome.OK:
             self.stats.ended(step.predicted_ns, event.device_ns)
+            lane.predictions.ended(step.predicted_ns, event.device_ns)
             lane.cost.learn(step.shape, event.device_ns)
             lane.admission.step_succeeded()
         elif event.outcome is StepOutcome.OUT_OF_MEMORY:

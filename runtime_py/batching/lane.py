@@ -11,6 +11,7 @@ from runtime_py.batching.cost_model import CostModel
 from runtime_py.batching.encoder_batcher import EncoderBatcher
 from runtime_py.batching.queue import RequestQueue
 from runtime_py.batching.request import Request
+from runtime_py.batching.stats import PredictionStats
 from runtime_py.batching.types import MAX_NS, NS_PER_MS, LaneSpec, StepShape, TrafficClass
 
 _TARGET_PARTS = 4  # a newcomer finds the device busy for at most this part of its target
@@ -28,10 +29,12 @@ class Lane:
         share_ns: device time used so far over the lane's weight; that of steps on the
             device by prediction.
         lost: its backend died.
+        predictions: how good those of its steps were.
     """
 
     def __init__(self, spec: LaneSpec, config: SchedulerConfig) -> None:
         self.spec = spec
+        self.predictions = PredictionStats()
         self.config = config
         self.queue = RequestQueue(config)
         self.cost = CostModel(

@@ -43,6 +43,8 @@ class EngineStats:
         batch_sizes: number of sequences in a step -> number of such steps.
         device_ms: time of all steps inside the backend.
         prediction_error: decayed mean of the cost model's relative error.
+        prediction_errors: steps by how far their prediction was off: percent of the time
+            they took, rounded down to 0, 5, 10, 20, 50 or 100 -> number of steps.
         arrivals_per_s: sequences that arrived in the last second, or about.
         late_completions: steps of the device that ended when nobody wanted them any more.
         running_seqs: a decoder's sequences that hold blocks now.
@@ -66,6 +68,7 @@ class EngineStats:
     running_seqs: int = 0
     recomputed_tokens: int = 0
     kv: KVStats | None = None
+    prediction_errors: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def mean_batch_seqs(self) -> float:
@@ -108,4 +111,5 @@ def snapshot(
         running_seqs=len(residents.running) if residents else 0,
         recomputed_tokens=residents.recomputed if residents else 0,
         kv=residents.kv.stats if residents else None,
+        prediction_errors=dict(lane.predictions.prediction_errors) if lane else {},
     )

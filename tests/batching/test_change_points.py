@@ -122,3 +122,4 @@ def test_the_error_of_every_prediction_is_counted() -> None:
     assert stats.predicted_ns == sum(s.predicted_ns for s in world.steps)
     assert stats.prediction_errors[50] >= 1  # the step that took twice the time
     assert stats.prediction_errors[0] >= 25
+    assert world.core.lanes[0].predictions.prediction_errors == stats.prediction_errors
