@@ -65,6 +65,9 @@ int32_t v_write_rows(uint32_t t, uint32_t row0, uint32_t rows, uint32_t data, ui
  * again with smaller numbers. */
 int32_t v_cache(uint32_t kv_blocks, uint32_t format, uint32_t max_wanted, uint32_t data_words);
 int32_t v_seal(void);
+/* SHA-256 of `blocks` blocks of 64 bytes at `data`, into the 8 words at `state`, which start
+ * as FIPS 180-4 says; the host pads. Needs no model: any instance can do it at any time. */
+void v_sha256(uint32_t state, uint32_t data, uint32_t blocks);
 uint64_t v_memory_bytes(uint32_t which); /* 0: weights, 1: workspaces, 2: all, 3: the cache */
 
 /* How the cache stores keys and values. F16 rounds to nearest, ties to even, when a token

@@ -3,12 +3,14 @@
  * instances in workers, or the calling thread.
  */
 import { PARALLEL_READS } from "./artifact/reader.js";
+import { Sha256 } from "./artifact/sha256.js";
 import { DeviceLost, InvalidInput, OutOfMemory } from "./errors.js";
 import { InlinePool } from "./pool/inline.js";
 import { InstancePool } from "./pool/instances.js";
 import { ThreadPool } from "./pool/threads.js";
 import { Workspace } from "./step/workspace.js";
 import { Runtime } from "./wasm/instance.js";
+import { wasmHash } from "./wasm/hasher.js";
 import { stagingBytes, WeightLoader } from "./wasm/load.js";
 import { canPostSharedMemory } from "./wasm/probes.js";
 import { chooseVariant, loadModule } from "./wasm/variants.js";
@@ -72,8 +74,12 @@ export class BackendStarter {
   warnings = [];
   #host;
   #options;
+  /** @type {() => import("./artifact/verify.js").Hash} */
+  #hash;
   /** @type {Promise<Plan>} */
   #plan;
+  /** When the build is there and hashes with it can be made. @type {Promise<void>} */
+  #prepared;
   /** By build. @type {Map<Variant, Promise<WebAssembly.Module>>} */
   #modules = new Map();
 
@@ -86,9 +92,23 @@ export class BackendStarter {
   constructor(host, options) {
     this.#host = host;
     this.#options = options;
+    this.#hash = host.createHash ?? (() => new Sha256());
     this.#plan = this.#choose();
     // Whoever starts a backend sees what goes wrong here.
-    this.#plan.then((plan) => this.#build(plan.kind === "threads")).catch(() => {});
+    this.#prepared = this.#plan
+      .then((plan) => this.#prepare(plan.kind === "threads"))
+      .catch(() => {});
+  }
+
+  /** @returns {import("./artifact/verify.js").Hash} the fastest there is by now */
+  createHash() {
+    return this.#hash();
+  }
+
+  /** @param {boolean} shared */
+  async #prepare(shared) {
+    const { module, variant } = await this.#build(shared);
+    if (!this.#host.createHash) this.#hash = await wasmHash(module, variant);
   }
 
   /**
@@ -100,6 +120,7 @@ export class BackendStarter {
    */
   async start(model, shards) {
     let { kind, count } = await this.#plan;
+    await this.#prepared;
     for (;;) {
       try {
         if (kind === "threads") return await this.#startThreads(model, shards, count);

@@ -81,7 +81,7 @@ export function createLoader(host) {
     const { signal, onProgress, threads = 1 } = options;
     // What the host can do, and its wasm build, are found while the manifest is on its way.
     const starter = new BackendStarter(host, { ...options, threads });
-    const { createHash } = host;
+    const createHash = () => starter.createHash();
     const source = toSource(from, host.source);
     const cache = cacheFor(source, host, options.cache);
     const reader = await ArtifactReader.open(source, { signal, onProgress, createHash, cache });

@@ -19,13 +19,29 @@ const INITIAL = new Int32Array(8);
   }
 }
 
+/**
+ * Takes the whole blocks of `data[at .. end - 1]` into `state`, 8 words.
+ *
+ * @callback Compress
+ * @param {Int32Array} state
+ * @param {Uint8Array} data
+ * @param {number} at
+ * @param {number} end
+ * @returns {void}
+ */
+
 export class Sha256 {
+  #compress;
   #state = INITIAL.slice();
-  #schedule = new Int32Array(64);
   /** The block being filled. */
   #block = new Uint8Array(64);
   #filled = 0;
   #bytes = 0;
+
+  /** @param {Compress} [compress] a faster one, where there is one */
+  constructor(compress = compressBlocks) {
+    this.#compress = compress;
+  }
 
   /** @param {Uint8Array} data */
   update(data) {
@@ -36,10 +52,10 @@ export class Sha256 {
       this.#block.set(data.subarray(0, at), this.#filled);
       this.#filled += at;
       if (this.#filled < 64) return;
-      compress(this.#state, this.#schedule, this.#block, 0, 64);
+      this.#compress(this.#state, this.#block, 0, 64);
     }
     const end = data.length - ((data.length - at) % 64);
-    compress(this.#state, this.#schedule, data, at, end);
+    if (at < end) this.#compress(this.#state, data, at, end);
     this.#block.set(data.subarray(end));
     this.#filled = data.length - end;
   }
@@ -57,16 +73,10 @@ export class Sha256 {
   }
 }
 
-/**
- * Compress the whole blocks of `data[at .. end - 1]` into `state`.
- *
- * @param {Int32Array} state 8 words
- * @param {Int32Array} w scratch, 64 words
- * @param {Uint8Array} data
- * @param {number} at
- * @param {number} end
- */
-function compress(state, w, data, at, end) {
+const w = new Int32Array(64);
+
+/** @type {Compress} */
+function compressBlocks(state, data, at, end) {
   for (; at < end; at += 64) {
     for (let i = 0, j = at; i < 16; i++, j += 4) {
       w[i] = (data[j] << 24) | (data[j + 1] << 16) | (data[j + 2] << 8) | data[j + 3];

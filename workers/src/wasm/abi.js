@@ -105,6 +105,7 @@ export const MAX_TOP = 20;
  * @property {(kvBlocks: number, format: number, maxWanted: number, dataWords: number) => number}
  *   v_cache
  * @property {() => number} v_seal
+ * @property {(state: number, data: number, blocks: number) => void} v_sha256
  * @property {(which: number) => bigint} v_memory_bytes
  * @property {(ws: number, part: number) => number} v_workspace
  * @property {(part: number) => number} v_part_bytes

@@ -172,10 +172,13 @@ export class Runtime {
 }
 
 /**
- * @param {RuntimeOptions} options
+ * An instance with a memory of its own.
+ *
+ * @param {Pick<RuntimeOptions, "module" | "variant">} build
  * @param {number} maximum pages
+ * @returns {Promise<{memory: WebAssembly.Memory, exports: Exports}>}
  */
-async function instantiate({ module, variant }, maximum) {
+export async function instantiate({ module, variant }, maximum) {
   const shared = variant.endsWith("-threads");
   // Enough for the data and stacks of any build; the module refuses to link with less than
   // it was linked for, and its own number cannot be read from a compiled module.
