@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -74,3 +77,43 @@ def workerd(npm_package: NpmPackage, minilm_artifacts: Mapping[str, Path]) -> Ca
                 process.stdout.close()
 
     return start
+
+
+@contextmanager
+def wrangler_dev(project: Path) -> Iterator[str]:
+    """``wrangler dev --local`` on the project, which answers at the address given."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    wrangler = installed(HERE) / ".bin" / "wrangler"
+    # Its notes about updates and places would be fetched from elsewhere.
+    quiet = {
+        "WRANGLER_SEND_METRICS": "false",
+        "CLOUDFLARE_CF_FETCH_ENABLED": "false",
+        "WRANGLER_LOG": "log",
+        "CI": "1",
+    }
+    process = subprocess.Popen(
+        [str(wrangler), "dev", "--local", "--ip", "127.0.0.1", "--port", str(port)],
+        cwd=project,
+        env={**os.environ, **quiet},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if "Ready on" in line:
+                break
+        else:
+            pytest.fail("".join(said))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)
+        process.stdout.close()
