@@ -73,6 +73,9 @@ class Model:
             traffic: ``"latency"`` when somebody waits for the answer, ``"throughput"``
                 for bulk work that yields to it.
             deadline_ms: fail as soon as the result cannot be there in this time.
+            latency_target_ms: wish to have it in this time (beyond what it takes alone);
+                None = as the model is configured. Decides who goes first, fails nothing.
+            tenant: on whose behalf; tenants share the device fairly.
 
         Returns:
             numpy array [n, dimensions], or [dimensions] for a str; without numpy a list of
@@ -100,10 +103,19 @@ class Model:
         truncate: Truncate = "end",
         traffic: Traffic = "latency",
         deadline_ms: float | None = None,
+        latency_target_ms: float | None = None,
+        tenant: str = "",
     ) -> EmbedResult:
         """`embed`, with token counts, truncation, timing and batching facts."""
         options = encode_options(
-            self.info, prompt_name, prompt, truncate, traffic, self._deadline(deadline_ms)
+            self.info,
+            prompt_name,
+            prompt,
+            truncate,
+            traffic,
+            self._deadline(deadline_ms),
+            latency_target_ms,
+            tenant,
         )
         form = vector_format(self.info, dimensions, normalize, dtype)
         single = isinstance(texts, str)
@@ -196,6 +208,11 @@ class Model:
             ignore_eos: the model's own do not.
             traffic: ``"latency"`` or ``"throughput"``.
             deadline_ms: fail when the answer is not complete in this time.
+            ttft_target_ms: wish to have the first token in this time (beyond what the
+                prompt takes alone), tpot_target_ms: and every next one in this; None = as
+                the model is configured. They decide who goes first and how much of others'
+                prompts a step holds, and fail nothing.
+            tenant: on whose behalf; tenants share the device fairly.
             cache_salt: computed prefixes are shared only among equal ones.
 
         Raises:

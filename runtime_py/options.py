@@ -10,6 +10,7 @@ from runtime_py.errors import InvalidInput, InvalidType
 from runtime_py.info import ModelInfo
 from runtime_py.results import DType, VectorFormat
 
+MAX_TARGET_MS = 10**9
 Truncate = Literal["end", "error"]
 Traffic = Literal["latency", "throughput"]
 
@@ -25,6 +26,8 @@ class EmbedOptions(TypedDict, total=False):
     truncate: Truncate
     traffic: Traffic
     deadline_ms: float | None
+    latency_target_ms: float | None
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class EncodeOptions:
     truncate: Truncate
     traffic: TrafficClass
     deadline_ns: int
+    latency_target_ns: int
+    tenant: str
 
 
 def encode_options(
@@ -50,6 +55,8 @@ def encode_options(
     truncate: Truncate,
     traffic: Traffic,
     deadline_ns: int,
+    latency_target_ms: float | None = None,
+    tenant: str = "",
 ) -> EncodeOptions:
     """What `EncodeOptions` a call's options mean for this model.
 
@@ -64,7 +71,36 @@ def encode_options(
         truncate,
         TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT,
         deadline_ns,
+        target_ns("latency_target_ms", latency_target_ms),
+        checked_tenant(tenant),
     )
+
+
+def target_ns(name: str, target_ms: float | None) -> int:
+    """A target in nanoseconds; -1 = the model's.
+
+    Raises:
+        InvalidInput: it is no number of milliseconds from 0 to `MAX_TARGET_MS`.
+    """
+    if target_ms is None:
+        return -1
+    number = isinstance(target_ms, int | float) and not isinstance(target_ms, bool)
+    if not number or not 0 <= target_ms <= MAX_TARGET_MS:
+        raise InvalidInput(
+            f"{name} is {target_ms!r}, expected a number from 0 to {MAX_TARGET_MS}, or None"
+        )
+    return int(target_ms * 1e6)
+
+
+def checked_tenant(tenant: str) -> str:
+    """``tenant``, which is a str.
+
+    Raises:
+        InvalidType: it is not.
+    """
+    if not isinstance(tenant, str):
+        raise InvalidType(f"tenant is {type(tenant).__name__}, expected str")
+    return tenant
 
 
 def vector_format(

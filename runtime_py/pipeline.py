@@ -66,6 +66,8 @@ class Pipeline:
             pool_skips=self._pool_skips(encoded),
             traffic=options.traffic,
             deadline_ns=options.deadline_ns,
+            latency_target_ns=options.latency_target_ns,
+            tenant=options.tenant,
             first_index=self._pushed,
         )
         self._pushed += len(texts)

@@ -99,6 +99,8 @@ class Engine:
         pool_skips: Sequence[int] | None = None,
         traffic: TrafficClass = TrafficClass.LATENCY,
         deadline_ns: int = -1,
+        latency_target_ns: int = -1,
+        tenant: str = "",
         first_index: int = 0,
     ) -> EncodeRequest:
         """Queue sequences; they start when the device has room.
@@ -107,6 +109,7 @@ class Engine:
             token_ids: one or more sequences of at least one token.
             pool_skips: leading tokens of each that pooling leaves out; None = none.
             deadline_ns: on the engine's clock; -1 = never.
+            latency_target_ns, tenant: as in `RequestArrived`.
             first_index: index of the first sequence in the caller's list, for messages.
 
         Raises:
@@ -126,7 +129,15 @@ class Engine:
         self._begin(request)
         lengths = tuple([len(ids) for ids in token_ids])
         self._device.post(
-            RequestArrived(request.request_id, request.lane, lengths, traffic, deadline_ns)
+            RequestArrived(
+                request.request_id,
+                request.lane,
+                lengths,
+                traffic,
+                deadline_ns,
+                latency_target_ns,
+                tenant,
+            )
         )
         return request
 
@@ -139,6 +150,9 @@ class Engine:
         *,
         traffic: TrafficClass = TrafficClass.LATENCY,
         deadline_ns: int = -1,
+        ttft_target_ns: int = -1,
+        tpot_target_ns: int = -1,
+        tenant: str = "",
         salt: str = "",
     ) -> GenerateRequest:
         """Queue a prompt; its tokens arrive in the request as they are made.
@@ -148,6 +162,7 @@ class Engine:
             stop_ids: ids that end a sample.
             decode: ids to text, for stop strings and streams.
             deadline_ns: on the engine's clock; -1 = never.
+            ttft_target_ns, tpot_target_ns, tenant: as in `GenerationArrived`.
             salt: tenant of the prefix cache.
 
         Raises:
@@ -176,6 +191,9 @@ class Engine:
                 salt,
                 traffic,
                 deadline_ns,
+                ttft_target_ns,
+                tpot_target_ns,
+                tenant,
             )
         )
         return request

@@ -13,6 +13,7 @@ from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
 from runtime_py.generation.options import GenerateArguments, LogitsMask, generate_options
 from runtime_py.generation.stream import GenerationStream
 from runtime_py.generation.tokenizer import TextTokenizer
+from runtime_py.options import checked_tenant, target_ns
 
 Traffic = Literal["latency", "throughput"]
 _MAX_DEADLINE_MS = 10**9
@@ -98,6 +99,9 @@ class Generator:
         ignore_eos: bool = False,
         traffic: Traffic = "latency",
         deadline_ms: float | None = None,
+        ttft_target_ms: float | None = None,
+        tpot_target_ms: float | None = None,
+        tenant: str = "",
         cache_salt: str = "",
     ) -> GenerationStream:
         """See `Model.generate`."""
@@ -135,6 +139,9 @@ class Generator:
                 f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
                 f"{_MAX_DEADLINE_MS}"
             )
+        ttft_ns = target_ns("ttft_target_ms", ttft_target_ms)
+        tpot_ns = target_ns("tpot_target_ms", tpot_target_ms)
+        checked_tenant(tenant)
         ids = self._ids(prompt)
         stops = options.stop_token_ids
         if not ignore_eos:
@@ -151,6 +158,9 @@ class Generator:
                 decode,
                 traffic=kind,
                 deadline_ns=deadline_ns,
+                ttft_target_ns=ttft_ns,
+                tpot_target_ns=tpot_ns,
+                tenant=tenant,
                 salt=cache_salt,
             ),
         )

@@ -42,6 +42,9 @@ class GenerateArguments(TypedDict, total=False):
     ignore_eos: bool
     traffic: Literal["latency", "throughput"]
     deadline_ms: float | None
+    ttft_target_ms: float | None
+    tpot_target_ms: float | None
+    tenant: str
     cache_salt: str
 
 
