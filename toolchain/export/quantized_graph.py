@@ -47,14 +47,18 @@ def write_quantized_graph(
     index = _RowIndex(program, weights)
     kept: list[TensorProto] = []
     nodes: list[onnx.NodeProto] = []
+    owners: dict[tuple[str, bytes], str] = {}  # rows of a tensor -> the weight that holds them
     for initializer in model.graph.initializer:
         if initializer.data_type == TensorProto.FLOAT and len(initializer.dims) == 2:
             values = numpy_helper.to_array(initializer, base)
             match = index.find(values)
             if match is not None:
                 tensor, rows, turned = match
-                made = _Dequantize(initializer.name, tensor, values.shape, turned)
-                kept += made.initializers(parts, rows)
+                owner = owners.setdefault((tensor.name, rows.tobytes()), initializer.name)
+                made = _Dequantize(initializer.name, owner, tensor, values.shape, turned)
+                kept += made.constants
+                if owner == initializer.name:  # a head that is the embedding shares its codes
+                    kept += made.stored(parts, rows)
                 nodes += made.nodes
                 continue
         if uses_external_data(initializer):
@@ -130,14 +134,17 @@ class _Dequantize:
 
     Args:
         name: of the weight in the graph; the last node's output.
+        owner: of the weight beside which the parts are stored.
         shape: of the weight in the graph.
         turned: the program has it transposed.
     """
 
-    def __init__(self, name: str, tensor: Tensor, shape: tuple[int, ...], turned: bool) -> None:
-        self._name, self._tensor = name, tensor
+    def __init__(
+        self, name: str, owner: str, tensor: Tensor, shape: tuple[int, ...], turned: bool
+    ) -> None:
+        self._name, self._owner, self._tensor = name, owner, tensor
         self._rows, self._columns = shape[::-1] if turned else shape
-        self._constants: list[TensorProto] = []
+        self.constants: list[TensorProto] = []
         self.nodes: list[onnx.NodeProto] = []
         value = self._codes()
         if tensor.format is not TensorFormat.F16:
@@ -153,20 +160,20 @@ class _Dequantize:
         options = {"perm": [1, 0]} if turned else {}
         self.nodes.append(helper.make_node(last, [value], [name], **options))
 
-    def initializers(self, parts: Parts, rows: npt.NDArray[np.intp]) -> list[TensorProto]:
+    def stored(self, parts: Parts, rows: npt.NDArray[np.intp]) -> list[TensorProto]:
         """The parts' rows as the nodes expect them."""
         blocks = -(-self._columns // BLOCK)
-        made = list(self._constants)
+        made = []
         for part, suffix in zip(self._tensor.parts, ("codes", "scale", "min"), strict=False):
             values = np.ascontiguousarray(parts[part][rows])
             if self._tensor.format is not TensorFormat.F16:
                 values = values.reshape(len(rows), blocks, -1)
-            made.append(numpy_helper.from_array(values, f"{self._name}/{suffix}"))
+            made.append(numpy_helper.from_array(values, f"{self._owner}/{suffix}"))
         return made
 
     def _codes(self) -> str:
         """The codes as f32, in blocks of 32 columns; an f16 weight itself."""
-        codes = f"{self._name}/codes"
+        codes = f"{self._owner}/codes"
         if self._tensor.format is TensorFormat.I4B32:
             sixteen = self._constant("sixteen", np.array(16, np.uint8))
             four = self._constant("four", np.array(4, np.uint8))
@@ -176,14 +183,14 @@ class _Dequantize:
         return self._emit("Cast", codes, to=TensorProto.FLOAT)
 
     def _float(self, suffix: str) -> str:
-        return self._emit("Cast", f"{self._name}/{suffix}", to=TensorProto.FLOAT)
+        return self._emit("Cast", f"{self._owner}/{suffix}", to=TensorProto.FLOAT)
 
     def _integers(self, suffix: str, values: list[int]) -> str:
         return self._constant(suffix, np.array(values, np.int64))
 
     def _constant(self, suffix: str, value: npt.NDArray[Any]) -> str:
         name = f"{self._name}/{suffix}"
-        self._constants.append(numpy_helper.from_array(value, name))
+        self.constants.append(numpy_helper.from_array(value, name))
         return name
 
     def _emit(self, op: str, *inputs: str, **options: Any) -> str:
