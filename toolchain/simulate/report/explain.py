@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from runtime_py.batching import (
+    BoundBy,
     Decision,
     DecoderStepScheduled,
     EmbeddingReady,
@@ -17,14 +17,24 @@ from runtime_py.batching import (
     StepCompleted,
     StepScheduled,
     TokenEmitted,
+    Turn,
+    Why,
 )
+from runtime_py.batching.types import MAX_NS
 
 _Step = StepScheduled | DecoderStepScheduled
+_TURNS = {
+    Turn.URGENT: "the most urgent lane",
+    Turn.LATE: "a late lane with the least device time for its weight",
+    Turn.SHARE: "the bulk lane with the least device time for its weight",
+    Turn.SLACK: "bulk work, because the urgent lane can wait",
+}
 _WORDS = {
     "all": "everything that waited is in it",
     "seqs": "it holds as many sequences as a step may",
     "tokens": "its token budget is spent",
     "time": "its predicted time reached the target",
+    "tpot": "its predicted time reached the TPOT target",
     "deadline": "one more sequence would have cost a member its deadline",
     "memory": "the key-value cache is full",
     "retry": "a sequence of a failed step, alone",
@@ -77,10 +87,7 @@ class Life:
         mine = getattr(decision, "request_id", -1) == self.request_id
         if isinstance(decision, (StepScheduled, DecoderStepScheduled)):
             if any(seq.request_id == self.request_id for seq in decision.seqs):
-                if self._skipped:
-                    many = "step started" if self._skipped == 1 else "steps started"
-                    self._say(now_ns, f"waited while {self._skipped} {many} without it")
-                    self._skipped = 0
+                self._waited(now_ns)
                 self._in_flight[decision.step_id] = (now_ns, decision)
                 self._say(now_ns, self._scheduled(decision))
             else:
@@ -96,7 +103,14 @@ class Life:
             self._say(now_ns, f"sample {decision.sample} ends: {decision.reason.value}")
         elif mine and isinstance(decision, RequestFinished):
             self._ended = True
+            self._waited(now_ns)
             self._say(now_ns, f"ends: {decision.reason.value}{_value(decision)}")
+
+    def _waited(self, now_ns: int) -> None:
+        if self._skipped:
+            many = "step started" if self._skipped == 1 else "steps started"
+            self._say(now_ns, f"waited while {self._skipped} {many} without it")
+            self._skipped = 0
 
     def _scheduled(self, step: _Step) -> str:
         mine = [seq for seq in step.seqs if seq.request_id == self.request_id]
@@ -112,8 +126,7 @@ class Life:
         if step.predicted_ns:
             line += f"; predicted {step.predicted_ns / 1e6:.2f} ms"
         line += f"; {_WORDS.get(step.bound.value, step.bound.value)}"
-        why: Any = getattr(step, "why", None)
-        return f"{line}; why: {_why(why)}" if why else line
+        return f"{line}{_why(step)}"
 
 
 def _arrival(event: RequestArrived | GenerationArrived) -> str:
@@ -138,13 +151,31 @@ def _completed(step: _Step, ns: int, event: StepCompleted) -> str:
 
 def _value(end: RequestFinished) -> str:
     if end.reason.value in ("deadline", "timeout"):
-        return f" after {end.value / 1e6:,.1f} ms in the queue"
+        text = f" after {end.value / 1e6:,.1f} ms in the queue"
+        return text + (f", needing {end.needed_ns / 1e6:,.1f} ms more" if end.needed_ns else "")
     if end.reason.value == "overloaded" and end.value:
         return f", room in about {end.value / 1e6:,.1f} ms"
     return ""
 
 
-def _why(why: Any) -> str:
-    if hasattr(why, "_asdict"):
-        return ", ".join(f"{k} {v}" for k, v in why._asdict().items())
-    return str(why)
+def _why(step: _Step) -> str:
+    """What the policy says about its choice; models of other systems say nothing."""
+    why = getattr(step, "why", None)
+    if not isinstance(why, Why) or why == Why():
+        return ""
+    parts = [_TURNS[why.turn]] if why.turn is not Turn.ONLY else []
+    if why.overdue:
+        parts.append("bulk work was overdue and went first")
+    if why.blocked >= 0:
+        parts.append(f"request {why.blocked} had to wait")
+    if why.binding >= 0:
+        parts.append(f"request {why.binding} set the limit")
+    if why.limit:
+        unit = step.bound in (BoundBy.TIME, BoundBy.DEADLINE) or step.bound.value == "tpot"
+        parts.append(f"limit {why.limit / 1e6:,.2f} ms" if unit else f"limit {why.limit:,}")
+    if why.slack_ns < MAX_NS:
+        late = "late by" if why.slack_ns < 0 else "to spare"
+        ms = f"{abs(why.slack_ns) / 1e6:,.1f} ms"
+        parts.append(f"{late} {ms}" if why.slack_ns < 0 else f"{ms} {late}")
+    parts.append(f"{why.waiting} left waiting, {why.expected} expected meanwhile")
+    return "; " + "; ".join(parts)
