@@ -9,13 +9,14 @@ import {
   ByteLevelPreTokenizer,
   DigitsPreTokenizer,
 } from "./libraries.js";
+import { MARKS, PUNCTUATION, REMOVED, SPACES } from "./unicode.js";
 
 /** @typedef {import("./libraries.js").FastTokenizer} FastTokenizer */
 
-const PUNCTUATION = "\\p{P}!-/:-@\\[-`{-~";
-
-/** Words and single punctuation marks; `\s` of JavaScript is not Unicode's white space. */
-const BERT_WORDS = new RegExp(`[^\\p{White_Space}${PUNCTUATION}]+|[${PUNCTUATION}]`, "gu");
+const BERT_WORDS = new RegExp(`[^${SPACES}${PUNCTUATION}]+|[${PUNCTUATION}]`, "gu");
+const BERT_REMOVED = new RegExp(`[${REMOVED}]`, "gu");
+const BERT_SPACES = new RegExp(`[${SPACES}]`, "gu");
+const BERT_MARKS = new RegExp(`[${MARKS}]`, "gu");
 
 const BYTE_LEVEL_WORDS =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
@@ -25,8 +26,6 @@ const CJK = new RegExp(
     "\\u{2b920}-\\u{2ceaf}\\uf900-\\ufaff\\u{2f800}-\\u{2fa1f}]",
   "gu",
 );
-const REMOVED = /[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]/gu;
-
 /**
  * @typedef {object} BertOptions
  * @property {boolean} [clean_text]
@@ -43,9 +42,9 @@ const REMOVED = /[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]/gu;
  */
 export function normalizeBert(text, options) {
   const { clean_text, handle_chinese_chars, strip_accents, lowercase } = options;
-  if (clean_text) text = text.replace(REMOVED, "").replace(/\p{White_Space}/gu, " ");
+  if (clean_text) text = text.replace(BERT_REMOVED, "").replace(BERT_SPACES, " ");
   if (handle_chinese_chars) text = text.replace(CJK, " $& ");
-  if (strip_accents ?? lowercase) text = text.normalize("NFD").replace(/\p{Mn}/gu, "");
+  if (strip_accents ?? lowercase) text = text.normalize("NFD").replace(BERT_MARKS, "");
   // Character by character: no final sigma
   if (lowercase) text = text.replaceAll("Σ", "σ").toLowerCase();
   return text;
