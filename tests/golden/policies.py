@@ -175,3 +175,18 @@ def lost_device(seed: int, lines: list[str]) -> None:
     world.generate([1], 1)
     world.encode("e", 3, traffic=BULK)
     world.drain()
+
+
+@family(6)
+def bulk_steps_follow_expectations(seed: int, lines: list[str]) -> None:
+    """Bulk steps are short while latency work is expected, at every rate of it."""
+    rng = random.Random(seed)
+    world = World(lines=lines, config=SchedulerConfig(arrival_window_ms=500))
+    for gap in (1000, 2 + 6 * seed, 40 + 30 * seed):
+        for _ in range(10):
+            if world.core.lanes[0].queue.throughput.num_seqs < 60:
+                world.arrive(*[20] * 60, traffic=BULK)
+            world.run_until(world.now + min(int(rng.expovariate(1 / gap) * MS), 200 * MS))
+            if gap < 1000:
+                world.arrive(10)
+    world.drain()
