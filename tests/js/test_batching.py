@@ -14,8 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.batching import test_decoder_state_machine, test_state_machine
+from tests.golden.generate import load
 from tests.js import hosts
-from tests.js.hosts import JS
+from tests.js.hosts import JS, Host
+
+GOLDEN = load()
 
 SETTINGS = settings(
     max_examples=40,
@@ -59,7 +62,7 @@ def replayer() -> Iterator[Replayer]:
     found.close()
 
 
-class EncoderCore(test_state_machine.Core):
+class EncoderCore(test_state_machine.Encoders):
     """Random lives of encoder lanes."""
 
     replayer: Replayer
@@ -70,7 +73,7 @@ class EncoderCore(test_state_machine.Core):
             assert self.replayer.digest(self.lines) == self.world.recorder.digest
 
 
-class DecoderCore(test_decoder_state_machine.Core):
+class DecoderCore(test_decoder_state_machine.Decoders):
     """Random lives of generations."""
 
     replayer: Replayer
@@ -85,3 +88,10 @@ EncoderCore.TestCase.settings = SETTINGS
 DecoderCore.TestCase.settings = SETTINGS
 TestEncoderCore = EncoderCore.TestCase
 TestDecoderCore = DecoderCore.TestCase
+
+
+def test_every_host_replays_the_golden_traces(host: Host) -> None:
+    """202 small lives that cover every branch of the policy, and the digests of CPython."""
+    traces = [[name, lines] for name, (lines, _) in GOLDEN.items()]
+    found = host.run("golden_traces", {"traces": traces})
+    assert found == {name: digest for name, (_, digest) in GOLDEN.items()}

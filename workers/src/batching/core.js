@@ -3,6 +3,7 @@ import { InvalidInput } from "../errors.js";
 import { TimeoutAction, schedulerConfig } from "./config.js";
 import { DecoderLane } from "./decoder-lane.js";
 import { DecoderResults } from "./decoder-results.js";
+import { EncoderResults } from "./encoder-results.js";
 import { Generation } from "./generation.js";
 import { EncoderLane } from "./lane.js";
 import { Request } from "./request.js";
@@ -23,7 +24,6 @@ import {
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").StepCompleted} StepCompleted */
 /** @typedef {import("./lane.js").Lane} Lane */
-/** @typedef {import("./scheduler.js").RunningStep} RunningStep */
 /** @typedef {import("./types.js").DeviceSpec} DeviceSpec */
 /** @typedef {import("./types.js").LaneSpec} LaneSpec */
 /** @typedef {import("./types.js").Reason} Reason */
@@ -44,6 +44,7 @@ export class BatchingCore {
 
   #byName;
   #decoder;
+  #encoder;
   /** @type {Map<number, Request>} */
   #requests = new Map();
   #nextSeq = 0;
@@ -74,6 +75,7 @@ export class BatchingCore {
     }
     this.scheduler = new Scheduler(this.lanes, device);
     this.#decoder = new DecoderResults((...args) => this.#finish(...args));
+    this.#encoder = new EncoderResults((...args) => this.#finish(...args));
     this.#recorder = recorder;
     recorder?.start(lanes, device, config);
   }
@@ -380,15 +382,14 @@ export class BatchingCore {
     const { outcome } = event;
     if (outcome === StepOutcome.OK) {
       this.stats.ended(step.predictedNs, event.deviceNs);
+      lane.predictions.ended(step.predictedNs, event.deviceNs);
       lane.cost.learn(step.shape, event.deviceNs);
       lane.admission.stepSucceeded();
     } else if (outcome === StepOutcome.OUT_OF_MEMORY) {
       lane.admission.outOfMemory(step.shape);
     }
     if (step.type === "decoder_step") this.#decoder.take(step, event, nowNs, this.#out);
-    else if (outcome === StepOutcome.OK) this.#deliver(step, event);
-    else if (outcome === StepOutcome.OUT_OF_MEMORY) this.#giveBack(step, event.stepId, nowNs);
-    else if (outcome === StepOutcome.FAILED) this.#retry(step, event.stepId);
+    else this.#encoder.take(step, event, nowNs, this.#out);
     if (outcome === StepOutcome.LOST) this.#lose(lane);
   }
 
@@ -402,73 +403,6 @@ export class BatchingCore {
     if (sample?.alive && request.forked && lane instanceof DecoderLane) {
       this.#decoder.stop(lane, sample, FinishReason.STOP, this.#out);
     }
-  }
-
-  /**
-   * @param {RunningStep} step
-   * @param {StepCompleted} event
-   */
-  #deliver({ members }, { stepId, nonFinite }) {
-    for (const row of nonFinite) {
-      const [request, item] = members[row];
-      if (request.alive) this.#finish(request, FinishReason.NON_FINITE, item, stepId);
-    }
-    let row = 0;
-    while (row < members.length) {
-      const [request, first] = members[row];
-      const start = row;
-      do row += 1;
-      while (
-        row < members.length &&
-        members[row][0] === request &&
-        members[row][1] === first + row - start
-      );
-      if (!request.alive) continue;
-      const numItems = row - start;
-      const { requestId } = request;
-      request.numDone += numItems;
-      this.#out.push({ type: "ready", requestId, item: first, numItems, stepId, row: start });
-      if (request.complete) this.#finish(request, FinishReason.DONE);
-    }
-  }
-
-  /**
-   * Every sequence of a failed step runs once more, alone; then it is the culprit.
-   *
-   * @param {RunningStep} step
-   * @param {number} stepId
-   */
-  #retry(step, stepId) {
-    for (const [request, item] of step.members) {
-      if (!request.alive) continue;
-      if (step.isRetry) this.#finish(request, FinishReason.FAILED, item, stepId);
-      else step.lane.retries.push([request, item]);
-    }
-  }
-
-  /**
-   * The step was too large for memory; a single sequence cannot get smaller.
-   *
-   * @param {RunningStep} step
-   * @param {number} stepId
-   * @param {number} nowNs
-   */
-  #giveBack(step, stepId, nowNs) {
-    const members = step.members.filter(([request]) => request.alive);
-    if (step.members.length === 1) {
-      for (const [request, item] of members) {
-        this.#finish(request, FinishReason.OUT_OF_MEMORY, item, stepId);
-      }
-      return;
-    }
-    /** @type {Map<Request, number[]>} */
-    const itemsOf = new Map();
-    for (const [request, item] of members) {
-      const items = itemsOf.get(request);
-      if (items === undefined) itemsOf.set(request, [item]);
-      else items.push(item);
-    }
-    for (const [request, items] of itemsOf) step.lane.queue.giveBack(request, items, nowNs);
   }
 
   /** @param {Lane} lane */

@@ -8,6 +8,7 @@
  * long one always gets its share.
  */
 import { Entrance } from "./decoder-entry.js";
+import { Fill } from "./decoder-fill.js";
 import { compareSamples } from "./generation.js";
 import { BoundBy, MAX_NS, NS_PER_MS, TrafficClass, stepShape } from "./types.js";
 
@@ -40,77 +41,6 @@ const FIRST_TOKENS = 32; // ... or this many
  * @property {number} limit as in `Why`
  * @property {number} spareNs what the most urgent member can wait from now on, or `MAX_NS`
  */
-
-/** A step while it grows. */
-class Fill {
-  /** @type {[Sample, number][]} */
-  members = [];
-  /** @type {BlockCopy[]} */
-  copies = [];
-  numTokens = 0;
-  pairs = 0;
-  kvTokens = 0;
-  /** @type {Bound} */
-  bound = BoundBy.ALL;
-  preempted = false;
-  spareNs = MAX_NS;
-  blocked = -1;
-  binding = -1;
-  limit = 0;
-
-  /**
-   * @param {CostLine} line
-   * @param {number} targetNs what it may take by prediction: the tightest TPOT target of a
-   *   stream in it, which is that of request `binding`
-   * @param {number} nowNs
-   */
-  constructor(line, targetNs, nowNs) {
-    this.line = line;
-    this.targetNs = targetNs;
-    this.nowNs = nowNs;
-  }
-
-  /** What it is predicted to take. */
-  get ns() {
-    const { line } = this;
-    const ns = line.fixed + line.seq * this.members.length + line.token * this.numTokens;
-    return ns + line.pair * this.pairs + line.kv * this.kvTokens;
-  }
-
-  /**
-   * Something kept `blocked` out; the last obstacle is the one that is told.
-   *
-   * @param {Bound} bound
-   * @param {number} blocked
-   * @param {number} limit
-   */
-  stop(bound, blocked, limit) {
-    this.bound = bound;
-    this.blocked = blocked;
-    this.limit = limit;
-  }
-
-  /**
-   * A prompt does not get all of its tokens.
-   *
-   * @param {Sample} sample
-   */
-  outOfTime(sample) {
-    this.stop(BoundBy.TPOT, sample.request.requestId, this.targetNs);
-  }
-
-  /**
-   * @param {Sample} sample
-   * @param {number} numTokens
-   */
-  add(sample, numTokens) {
-    const context = sample.kv.computed + numTokens;
-    this.members.push([sample, numTokens]);
-    this.numTokens += numTokens;
-    this.pairs += numTokens * context;
-    this.kvTokens += context;
-  }
-}
 
 /** Builds the next step of one lane; takes what starts out of the queue. */
 export class DecoderBatcher {
@@ -266,17 +196,10 @@ export class DecoderBatcher {
       fill.stop(BoundBy.TOKENS, decodes[most].request.requestId, most);
       decodes.length = most;
     }
-    let targetNs = MAX_NS;
-    for (const { request } of decodes) {
-      if (request.tpotTargetNs < targetNs) {
-        targetNs = request.tpotTargetNs;
-        fill.binding = request.requestId;
-      }
-    }
-    fill.targetNs = fill.spareNs = targetNs;
     const kv = this.#kv;
     if (kv.freeBlocks < decodes.length) {
       this.#decodeInNeed(fill, decodes.length);
+      fill.aim();
       return;
     }
     let pairs = 0;
@@ -293,6 +216,7 @@ export class DecoderBatcher {
     fill.numTokens += decodes.length;
     fill.pairs += pairs;
     fill.kvTokens += pairs;
+    fill.aim();
   }
 
   /**

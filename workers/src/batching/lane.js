@@ -4,6 +4,7 @@ import { ArrivalRate } from "./arrival.js";
 import { CostModel } from "./cost-model.js";
 import { EncoderBatcher } from "./encoder-batcher.js";
 import { RequestQueue } from "./queue.js";
+import { PredictionStats } from "./stats.js";
 import { MAX_NS, NS_PER_MS, TrafficClass, stepShape } from "./types.js";
 
 /** @typedef {import("./config.js").SchedulerConfig} SchedulerConfig */
@@ -28,6 +29,8 @@ export class Lane {
   shareNs = 0;
   /** Its backend died. */
   lost = false;
+  /** How good the predictions of its steps were. */
+  predictions = new PredictionStats();
 
   #targetNs;
   #overheadPercent;

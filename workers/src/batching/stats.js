@@ -2,21 +2,11 @@
 
 /** @typedef {import("./types.js").Reason} Reason */
 
-/** Lower bounds, in percent, of `CoreStats.predictionErrors`. */
+/** Lower bounds, in percent, of `PredictionStats.predictionErrors`. */
 export const ERROR_BUCKETS = Object.freeze([0, 5, 10, 20, 50, 100]);
 
-/** Counters since the start; `BatchingCore.stats`. */
-export class CoreStats {
-  /** Requests by how they ended. @type {Map<Reason, number>} */
-  finished = new Map();
-  /** What was scheduled. */
-  steps = 0;
-  seqs = 0;
-  tokens = 0;
-  /** Steps by their number of sequences. @type {Map<number, number>} */
-  batchSizes = new Map();
-  /** Steps that ended after nobody waited for them any more. */
-  lateCompletions = 0;
+/** How good predictions were: of all steps, or of one lane's. */
+export class PredictionStats {
   /** Steps that ended well and told their time. */
   measuredSteps = 0;
   /** What those were expected to take, and took. */
@@ -29,19 +19,6 @@ export class CoreStats {
    * @type {Map<number, number>}
    */
   predictionErrors = new Map();
-
-  /**
-   * A step was scheduled.
-   *
-   * @param {number} numSeqs
-   * @param {number} numTokens
-   */
-  started(numSeqs, numTokens) {
-    this.steps += 1;
-    this.seqs += numSeqs;
-    this.tokens += numTokens;
-    count(this.batchSizes, numSeqs);
-  }
 
   /**
    * A step ended well; times that are not positive tell nothing.
@@ -58,6 +35,33 @@ export class CoreStats {
     let bucket = 0;
     for (const bound of ERROR_BUCKETS) if (percent >= bound) bucket = bound;
     count(this.predictionErrors, bucket);
+  }
+}
+
+/** Counters since the start; `BatchingCore.stats`. */
+export class CoreStats extends PredictionStats {
+  /** Requests by how they ended. @type {Map<Reason, number>} */
+  finished = new Map();
+  /** What was scheduled. */
+  steps = 0;
+  seqs = 0;
+  tokens = 0;
+  /** Steps by their number of sequences. @type {Map<number, number>} */
+  batchSizes = new Map();
+  /** Steps that ended after nobody waited for them any more. */
+  lateCompletions = 0;
+
+  /**
+   * A step was scheduled.
+   *
+   * @param {number} numSeqs
+   * @param {number} numTokens
+   */
+  started(numSeqs, numTokens) {
+    this.steps += 1;
+    this.seqs += numSeqs;
+    this.tokens += numTokens;
+    count(this.batchSizes, numSeqs);
   }
 
   /**

@@ -106,8 +106,8 @@ export const Turn = Object.freeze({
  * @property {0 | 1} overdue 1 if bulk work went first because it had waited long enough
  * @property {number} blocked the request that would have been next, or -1 if nothing was left
  *   out
- * @property {number} binding the member whose deadline, due time or TPOT target set the limit,
- *   or -1
+ * @property {number} binding the request whose deadline, due time or TPOT target set the limit
+ *   (a member, or the blocked one itself), or -1
  * @property {number} limit the limit that `bound` names: tokens, sequences, nanoseconds, or
  *   free blocks; 0 if there was none
  * @property {number} slackNs what the most urgent member has to spare if the prediction is
