@@ -165,15 +165,20 @@ def node20() -> ProcessHost:
     return ProcessHost("node20", [binary, str(JS / "run_node.js")], ("simd",))
 
 
-def _deno(scripts: str, *args: str) -> list[str]:
-    """Deno with the scripts of the folder or address ``scripts``."""
+def deno_binary() -> str:
     binary = shutil.which("deno")
     if binary is None:
         import deno as package
 
         binary = str(package.find_deno_bin())
+    return binary
+
+
+def _deno(scripts: str, *args: str) -> list[str]:
+    """Deno with the scripts of the folder or address ``scripts``."""
     imports = f"--import-map={scripts}/import_map.json"
-    return [binary, "run", "--quiet", "--no-config", imports, *args, f"{scripts}/run_deno.js"]
+    script = f"{scripts}/run_deno.js"
+    return [deno_binary(), "run", "--quiet", "--no-config", imports, *args, script]
 
 
 def deno() -> ProcessHost:
