@@ -6,27 +6,31 @@ STAMPS := $(VENV)/stamps
 WASM := runtime_py/_wasm/volery-simd.wasm
 WASM_SOURCES := $(shell find wasm -name '*.c' -o -name '*.h') $(wildcard toolchain/build/*.py)
 MODEL := artifacts/minilm
+CHAT_MODEL := artifacts/smollm2
 NPM_STAMP := workers/node_modules/.installed
 BENCH_STAMP := bench/encoder/node_modules/.installed
+DEMO_STAMP := demo/node_modules/.installed
+NPM_TEST_STAMPS := $(addsuffix /node_modules/.installed,tests/bundlers tests/workerd)
 PYTEST_ARGS ?= -n 2 --dist loadfile
 C_FILES = $(shell find wasm -name '*.c' -o -name '*.h')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test lint format bench wasm wheel clean
+.PHONY: help demo demo-web test lint format bench wasm wheel clean
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    install, compile, export a model, search a small corpus"
-	@echo "make test    install what the tests need and run them (PYTEST_ARGS='tests/cli -x' for a part)"
-	@echo "make lint    ruff, mypy, clang-format, and the JavaScript checks"
-	@echo "make format  rewrite the sources as the linters want them"
-	@echo "make bench   measure this machine (docs/development.md)"
-	@echo "make wasm    compile the WebAssembly runtime"
-	@echo "make wheel   build dist/volery-*.whl with the runtime inside"
-	@echo "make clean   remove everything that was made here"
+	@echo "make demo      install, compile, export a model, search a small corpus"
+	@echo "make demo-web  search, chat and Python in web pages, served on localhost"
+	@echo "make test      install what the tests need and run them (PYTEST_ARGS='tests/cli -x' for a part)"
+	@echo "make lint      ruff, mypy, clang-format, and the JavaScript checks"
+	@echo "make format    rewrite the sources as the linters want them"
+	@echo "make bench     measure this machine (docs/development.md)"
+	@echo "make wasm      compile the WebAssembly runtime"
+	@echo "make wheel     build dist/volery-*.whl with the runtime inside"
+	@echo "make clean     remove everything that was made here"
 
 # --- Python -----------------------------------------------------------------------------
 
@@ -64,7 +68,11 @@ $(MODEL)/manifest.json: | $(WASM)
 	@echo "== all-MiniLM-L6-v2 as an int8 artifact in $(MODEL)"
 	@$(BIN)/toolchain export all-MiniLM-L6-v2 -o $(MODEL)
 
-$(NPM_STAMP) $(BENCH_STAMP): %/node_modules/.installed: %/package.json %/package-lock.json
+$(CHAT_MODEL)/manifest.json: | $(WASM) $(STAMPS)/models
+	@echo "== SmolLM2-135M-Instruct as a 4-bit artifact in $(CHAT_MODEL)"
+	@$(BIN)/toolchain export SmolLM2-135M-Instruct -o $(CHAT_MODEL)
+
+$(NPM_STAMP) $(BENCH_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
 	@echo "== JavaScript packages of $*"
 	@cd $* && npm ci --silent --no-audit --no-fund
 	@touch $@
@@ -87,7 +95,10 @@ endif
 demo: $(MODEL)/manifest.json
 	@$(BIN)/python demo/search.py $(MODEL)
 
-test: $(STAMPS)/test $(WASM) $(NPM_STAMP) browser
+demo-web: $(MODEL)/manifest.json $(CHAT_MODEL)/manifest.json wheel $(DEMO_STAMP)
+	@$(BIN)/python demo/serve_web.py
+
+test: $(STAMPS)/test $(WASM) $(NPM_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS) browser
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMPS)/test $(NPM_STAMP)
@@ -95,6 +106,7 @@ lint: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy demo/search.py
+	$(BIN)/mypy demo/serve_web.py
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	cd workers && npm run --silent check && npm run --silent format:check
 
@@ -113,5 +125,6 @@ wheel: $(WASM) $(NPM_STAMP)
 	@ls dist/*.whl
 
 clean:
-	rm -rf $(VENV) build dist artifacts workers/node_modules bench/encoder/node_modules runtime_py/_wasm/*.wasm
+	rm -rf $(VENV) build dist artifacts runtime_py/_wasm/*.wasm
+	rm -rf workers/node_modules demo/node_modules bench/encoder/node_modules tests/*/node_modules
 	find . -name __pycache__ -prune -exec rm -rf {} +
