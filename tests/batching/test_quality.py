@@ -160,8 +160,7 @@ def test_flash_crowd(slo: int) -> None:
     bulk_steps = [
         s
         for s in world.steps
-        if before
-        and 6000 * MS < world.started[s.step_id] < end
+        if 6000 * MS < world.started[s.step_id] < end
         and any(world.arrived[q.request_id].traffic is BULK for q in s.seqs)
         and len({world.arrived[q.request_id].traffic for q in s.seqs}) > 1
     ]
