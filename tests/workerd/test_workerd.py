@@ -76,5 +76,7 @@ def test_concurrent_requests_share_steps(workerd: Callable[..., Any]) -> None:
         results = [r for r in runtime.send([*requests, *leaving]) if r is not None]
         again = runtime.send(requests)
     assert len(results) == len(again) == len(requests)
-    assert max(r["batchSeqs"] for r in results + again) > 8
+    # Those of a single text were computed together with others'.
+    single = [*results[: len(TEXTS)], *again[: len(TEXTS)]]
+    assert max(r["batchSeqs"] for r in single) > 1
     assert [r["vectors"] for r in results] == [r["vectors"] for r in again]
