@@ -22,7 +22,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      install, compile, export a model, search a small corpus"
+	@echo "make demo      install, compile, export two models, search a corpus, answer prompts"
 	@echo "make demo-web  search, chat and Python in web pages, served on localhost"
 	@echo "make test      install what the tests need and run them (PYTEST_ARGS='tests/cli -x' for a part)"
 	@echo "make lint      ruff, mypy, clang-format, and the JavaScript checks"
@@ -92,8 +92,9 @@ endif
 
 # --- What people ask for ----------------------------------------------------------------
 
-demo: $(MODEL)/manifest.json
+demo: $(MODEL)/manifest.json $(CHAT_MODEL)/manifest.json
 	@$(BIN)/python demo/search.py $(MODEL)
+	@$(BIN)/python demo/generate.py $(CHAT_MODEL)
 
 demo-web: $(MODEL)/manifest.json $(CHAT_MODEL)/manifest.json wheel $(DEMO_STAMP)
 	@$(BIN)/python demo/serve_web.py
@@ -106,6 +107,7 @@ lint: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy demo/search.py
+	$(BIN)/mypy demo/generate.py
 	$(BIN)/mypy demo/serve_web.py
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	cd workers && npm run --silent check && npm run --silent format:check
