@@ -3,6 +3,7 @@ import { TrafficClass } from "./batching/index.js";
 import { InvalidInput, InvalidType } from "./errors.js";
 
 export const MAX_DEADLINE_MS = 1e9;
+export const MAX_TARGET_MS = 1e9;
 
 /**
  * The kind of a value, as messages name it.
@@ -71,6 +72,33 @@ export function checkDeadline(deadlineMs, nowNs) {
     );
   }
   return nowNs + Math.trunc(deadlineMs * 1e6);
+}
+
+/**
+ * A target in nanoseconds.
+ *
+ * @param {string} name
+ * @param {unknown} targetMs
+ * @returns {number} -1 = the model's
+ */
+export function checkTarget(name, targetMs) {
+  if (targetMs === undefined || targetMs === null) return -1;
+  if (typeof targetMs !== "number" || !(targetMs >= 0 && targetMs <= MAX_TARGET_MS)) {
+    throw new InvalidInput(
+      `${name} is ${String(targetMs)}, expected a number from 0 to ${MAX_TARGET_MS}`,
+    );
+  }
+  return Math.trunc(targetMs * 1e6);
+}
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function checkText(name, value) {
+  if (typeof value === "string") return value;
+  throw new InvalidType(`${name} is ${kindOf(value)}, expected a string`);
 }
 
 /**

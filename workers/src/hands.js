@@ -49,6 +49,7 @@ import { KV_BLOCK } from "./program/ops.js";
  * @property {number} concurrency steps in flight at once
  * @property {import("./step.js").StepLimits} limits of a step
  * @property {number} outputWidth columns of the program's output; of a decoder its vocabulary
+ * @property {number} vocabSize token ids are below it
  * @property {{weights: number, workspaces: number, cache: number, total: number}} memoryBytes
  * @property {number} loadMs
  * @property {readonly string[]} warnings what the host could not give
@@ -107,6 +108,7 @@ export function createLoader(host) {
           concurrency: executor.concurrency,
           limits: executor.limits,
           outputWidth: executor.program.output.width,
+          vocabSize: executor.program.vocabSize,
           memoryBytes: executor.memoryBytes,
           loadMs: performance.now() - start,
           warnings: [...reader.warnings, ...executor.warnings],

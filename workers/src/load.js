@@ -196,7 +196,7 @@ function maxTokensOf({ limits }) {
  * @returns {ModelFacts}
  */
 function factsOf(backend, { maxTokens, maxContext, start }) {
-  const { manifest, variant, threads, limits, memoryBytes, warnings } = backend.info;
+  const { manifest, variant, threads, limits, vocabSize, memoryBytes, warnings } = backend.info;
   const embedding = manifest.embedding ?? {};
   return {
     id: String(manifest.model?.id ?? ""),
@@ -205,6 +205,7 @@ function factsOf(backend, { maxTokens, maxContext, start }) {
     normalized: embedding.normalized ?? false,
     maxTokens,
     maxContext,
+    vocabSize,
     includePrompt: embedding.include_prompt ?? true,
     prompts: embedding.prompts ?? {},
     defaultPromptName: embedding.default_prompt_name ?? null,

@@ -10,6 +10,7 @@ import { InvalidInput, InvalidType } from "./errors.js";
 /** @typedef {import("./embedding/options.js").EmbedOptions} EmbedOptions */
 /** @typedef {import("./embedding/options.js").EncodeOptions} EncodeOptions */
 /** @typedef {import("./embedding/pipeline.js").Piece} Piece */
+/** @typedef {import("./embedding/texts.js").Text} Text */
 /** @typedef {import("./embedding/tokenizer.js").Tokenizer} Tokenizer */
 /** @typedef {import("./embedding/vectors.js").EmbedResult} EmbedResult */
 /** @typedef {import("./embedding/vectors.js").Vector} Vector */
@@ -32,6 +33,7 @@ const BULK_WINDOW = 1024;
  * @property {number} maxTokens longest text in tokens, special tokens included; more is
  *   truncated
  * @property {number} maxContext of a model that generates: most tokens of prompt and answer
+ * @property {number} vocabSize token ids are below it
  * @property {boolean} includePrompt pooling counts the prompt's tokens
  * @property {Readonly<Record<string, string>>} prompts name -> text
  * @property {string | null} defaultPromptName the prompt used when a call names none
@@ -71,13 +73,16 @@ export class Model {
   /**
    * Embed one text or many; a long list is fed to the queue in pieces.
    *
-   * @template {string | Iterable<string>} T
+   * A text of a list may also be given as token ids, special tokens included; a prompt is then
+   * not put before it.
+   *
+   * @template {string | Iterable<Text>} T
    * @param {T} texts
    * @param {EmbedOptions} [options]
    * @returns {Promise<T extends string ? Vector : Vector[]>} a vector for a string, else one
    *   per text
-   * @throws {InvalidInput} a text is not a string (the message names its index), or an option
-   *   is outside its range
+   * @throws {InvalidInput} a text is neither a string nor token ids (the message names its
+   *   index), or an option is outside its range
    * @throws {TooLong} with `truncate: "error"`
    * @throws {Overloaded | DeadlineExceeded | NonFinite | OutOfMemory | DeviceLost | Aborted}
    */
@@ -89,7 +94,7 @@ export class Model {
   /**
    * `embed`, with token counts, truncation, timing and batching facts.
    *
-   * @param {string | Iterable<string>} texts
+   * @param {string | Iterable<Text>} texts
    * @param {EmbedOptions} [options]
    * @returns {Promise<EmbedResult>}
    */
@@ -98,7 +103,7 @@ export class Model {
     const checked = encodeOptions(options, this.info);
     const format = vectorFormat(options, this.info);
     const deadlineNs = checkDeadline(options.deadlineMs, engine.nowNs());
-    const items = checkTexts(texts);
+    const items = checkTexts(texts, this.info.vocabSize);
     const pipeline = new Pipeline(engine, tokenizer, checked, deadlineNs);
     /** @type {Piece[]} */
     const done = [];
@@ -122,7 +127,7 @@ export class Model {
   /**
    * Embed texts as they come: one vector per text, in order, in bounded memory.
    *
-   * @param {Iterable<string> | AsyncIterable<string>} texts it is read ahead of the results,
+   * @param {Iterable<Text> | AsyncIterable<Text>} texts it is read ahead of the results,
    *   up to the window; for a live source call `embed` for each text instead
    * @param {Omit<EmbedOptions, "deadlineMs"> & {window?: number}} [options] traffic is
    *   "throughput" by default; window: most texts in flight, 1,024 by default: a slow
@@ -141,7 +146,7 @@ export class Model {
     const size = Math.min(this.#maxPiece(), Math.max(Math.floor(window / 4), 1));
     const pipeline = new Pipeline(engine, tokenizer, checked);
     try {
-      for await (const piece of gather(texts, size)) {
+      for await (const piece of gather(texts, size, this.info.vocabSize)) {
         while (pipeline.size > 0 && pipeline.numTexts + piece.length > window) {
           yield* vectorsOf((await pipeline.pop()).request.output, format);
         }
@@ -186,6 +191,16 @@ export class Model {
    */
   chat(messages, options = {}) {
     return this.#generating().chat(messages, options);
+  }
+
+  /**
+   * The text of a single token, as reports of log-probabilities name it; special tokens count.
+   *
+   * @param {number} tokenId
+   * @returns {string} with U+FFFD for a token that is part of a character
+   */
+  tokenText(tokenId) {
+    return this.#generating().tokenText(tokenId);
   }
 
   /** Queue, batches and prediction quality, now and since loading. */

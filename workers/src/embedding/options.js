@@ -1,5 +1,14 @@
 /** Checking the options of an embedding call against the model. */
-import { checkChoice, checkInt, checkNames, checkSignal, checkTraffic, kindOf } from "../checks.js";
+import {
+  checkChoice,
+  checkInt,
+  checkNames,
+  checkSignal,
+  checkTarget,
+  checkText,
+  checkTraffic,
+  kindOf,
+} from "../checks.js";
 import { InvalidInput, InvalidType } from "../errors.js";
 
 /** @typedef {import("../model.js").ModelFacts} ModelFacts */
@@ -21,6 +30,9 @@ import { InvalidInput, InvalidType } from "../errors.js";
  * @property {"latency" | "throughput"} [traffic] "latency" when somebody waits for the
  *   answer, "throughput" for bulk work that yields to it
  * @property {number} [deadlineMs] fail as soon as the result cannot be there in this time
+ * @property {number} [latencyTargetMs] wish to have it in this time (beyond what it takes
+ *   alone); by default as the model is configured. Decides who goes first, fails nothing
+ * @property {string} [tenant] on whose behalf; tenants share the device fairly
  * @property {AbortSignal} [signal] ends the call with `Aborted`
  */
 
@@ -32,12 +44,14 @@ import { InvalidInput, InvalidType } from "../errors.js";
  * @property {boolean} excludePrompt pooling leaves the prompt's tokens out
  * @property {"end" | "error"} truncate
  * @property {import("../batching/types.js").Traffic} traffic
+ * @property {number} latencyTargetNs -1 = the model's
+ * @property {string} tenant
  * @property {AbortSignal | undefined} signal
  */
 
 const NAMES = [
   ...["promptName", "prompt", "dimensions", "normalize", "dtype", "truncate", "traffic"],
-  ...["deadlineMs", "signal"],
+  ...["deadlineMs", "latencyTargetMs", "tenant", "signal"],
 ];
 
 /**
@@ -56,6 +70,8 @@ export function encodeOptions(options, facts, { traffic = "latency", names = [] 
     excludePrompt: !facts.includePrompt,
     truncate: checkChoice("truncate", options.truncate ?? "end", ["end", "error"]),
     traffic: checkTraffic(options.traffic ?? traffic),
+    latencyTargetNs: checkTarget("latencyTargetMs", options.latencyTargetMs),
+    tenant: checkText("tenant", options.tenant ?? ""),
     signal: checkSignal(options.signal),
   };
 }

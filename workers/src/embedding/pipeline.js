@@ -4,6 +4,7 @@ import { Aborted, TooLong } from "../errors.js";
 /** @typedef {import("../engine/engine.js").Engine} Engine */
 /** @typedef {import("../engine/request.js").EncodeRequest} EncodeRequest */
 /** @typedef {import("./options.js").EncodeOptions} EncodeOptions */
+/** @typedef {import("./texts.js").Text} Text */
 /** @typedef {import("./tokenizer.js").Encoded} Encoded */
 /** @typedef {import("./tokenizer.js").Tokenizer} Tokenizer */
 
@@ -51,16 +52,19 @@ export class Pipeline {
   /**
    * Tokenize a piece and submit it, at once unless it is to wait.
    *
-   * @param {readonly string[]} texts
+   * @param {readonly Text[]} texts
    * @param {boolean} wait for room in the queue, instead of ending as `Overloaded`
    * @returns {Promise<void> | void}
    */
   push(texts, wait) {
     if (this.#options.signal?.aborted) throw this.#aborted();
     const { prompt, truncate, traffic, signal } = this.#options;
-    const encoded = texts.map((text, i) => {
-      return this.#tokenizer.encode(prompt + text, `texts[${this.#pushed + i}]`);
-    });
+    const { maxTokens } = this.#tokenizer;
+    const encoded = texts.map((text, i) =>
+      typeof text === "string"
+        ? this.#tokenizer.encode(prompt + text, `texts[${this.#pushed + i}]`)
+        : { ids: text.slice(0, maxTokens), numTokens: text.length, hasPrompt: false },
+    );
     if (truncate === "error") this.#refuseLong(encoded);
     if (!wait) return this.#submit(encoded);
     return this.#engine.waitForRoom(texts.length, traffic, signal).then(() => {
@@ -97,6 +101,8 @@ export class Pipeline {
         poolSkips: this.#poolSkips(encoded),
         traffic: this.#options.traffic,
         deadlineNs: this.#deadlineNs,
+        latencyTargetNs: this.#options.latencyTargetNs,
+        tenant: this.#options.tenant,
         firstIndex: this.#pushed,
       },
     );
@@ -119,7 +125,9 @@ export class Pipeline {
     const { prompt, excludePrompt } = this.#options;
     if (prompt === "" || !excludePrompt) return null;
     const skip = this.#tokenizer.promptLength(prompt);
-    return encoded.map(({ ids }) => Math.min(skip, ids.length - 1));
+    return encoded.map(({ ids, hasPrompt = true }) =>
+      hasPrompt ? Math.min(skip, ids.length - 1) : 0,
+    );
   }
 
   /** @param {readonly Encoded[]} encoded */

@@ -1,6 +1,8 @@
 /** Checking what callers pass as texts, and cutting it into pieces. */
-import { kindOf } from "../checks.js";
-import { InvalidType } from "../errors.js";
+import { checkInt, kindOf } from "../checks.js";
+import { InvalidInput, InvalidType } from "../errors.js";
+
+/** What is embedded: a text, or its token ids. @typedef {string | readonly number[]} Text */
 
 export const MAX_PIECE_TEXTS = 128;
 const MAX_PIECE_CHARS = 1 << 18;
@@ -8,30 +10,39 @@ const MAX_PIECE_CHARS = 1 << 18;
 /**
  * @param {unknown} text
  * @param {number} index
- * @returns {string}
+ * @param {number} vocabSize
+ * @returns {Text}
  */
-function checkText(text, index) {
+function checkText(text, index, vocabSize) {
   if (typeof text === "string") return text;
-  throw new InvalidType(`texts[${index}] is ${kindOf(text)}, expected a string`);
+  if (!Array.isArray(text)) {
+    throw new InvalidType(`texts[${index}] is ${kindOf(text)}, expected a string`);
+  }
+  if (text.length === 0) {
+    throw new InvalidInput(`texts[${index}] has no token ids, expected at least one`);
+  }
+  text.forEach((id, i) => checkInt(`texts[${index}][${i}]`, id, 0, vocabSize - 1));
+  return text;
 }
 
 /**
  * The texts of a call.
  *
- * @param {unknown} texts a string, or an iterable of strings
- * @returns {string[]}
+ * @param {unknown} texts a string, or an iterable of strings and arrays of token ids
+ * @param {number} vocabSize
+ * @returns {Text[]}
  */
-export function checkTexts(texts) {
+export function checkTexts(texts, vocabSize) {
   if (typeof texts === "string") return [texts];
-  return Array.from(checkIterable(texts, false), checkText);
+  return Array.from(checkIterable(texts, false), (text, i) => checkText(text, i, vocabSize));
 }
 
 /**
- * Cut `texts` where a count or a number of characters is reached.
+ * Cut `texts` where a count or a number of characters, or of ids, is reached.
  *
- * @param {readonly string[]} texts
+ * @param {readonly Text[]} texts
  * @param {number} maxTexts
- * @returns {Generator<readonly string[]>}
+ * @returns {Generator<readonly Text[]>}
  */
 export function* pieces(texts, maxTexts) {
   let start = 0;
@@ -50,17 +61,18 @@ export function* pieces(texts, maxTexts) {
 /**
  * Checked pieces of at most `size` texts, cut early where a piece gets large.
  *
- * @param {unknown} texts an iterable or async iterable of strings
+ * @param {unknown} texts an iterable or async iterable of strings and arrays of token ids
  * @param {number} size
- * @returns {AsyncGenerator<string[]>}
+ * @param {number} vocabSize
+ * @returns {AsyncGenerator<Text[]>}
  */
-export async function* gather(texts, size) {
-  /** @type {string[]} */
+export async function* gather(texts, size, vocabSize) {
+  /** @type {Text[]} */
   let piece = [];
   let index = 0;
   let chars = 0;
   for await (const item of checkIterable(texts, true)) {
-    const text = checkText(item, index++);
+    const text = checkText(item, index++, vocabSize);
     if (piece.length > 0 && (piece.length >= size || chars + text.length > MAX_PIECE_CHARS)) {
       yield piece;
       piece = [];

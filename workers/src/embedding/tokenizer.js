@@ -9,6 +9,7 @@ import { loadTokenizer, parseTokenizer } from "../tokenizer/load.js";
  * @typedef {object} Encoded
  * @property {readonly number[]} ids at most `maxTokens`, special tokens included
  * @property {number} numTokens tokens before truncation, special tokens included
+ * @property {boolean} [hasPrompt] false for ids that the caller brought
  */
 
 /**

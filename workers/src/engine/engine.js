@@ -96,11 +96,13 @@ export class Engine {
    *   pooling leaves out
    * @param {Traffic} options.traffic
    * @param {number} [options.deadlineNs] on the engine's clock; -1 = never
+   * @param {number} [options.latencyTargetNs] as in `RequestArrived`
+   * @param {string} [options.tenant] as in `RequestArrived`
    * @param {number} [options.firstIndex] of the first sequence in the caller's list
    * @returns {EncodeRequest}
    * @throws {Aborted} the engine is closed
    */
-  submit(tokenIds, { poolSkips = null, traffic, deadlineNs = -1, firstIndex = 0 }) {
+  submit(tokenIds, { poolSkips = null, firstIndex = 0, ...scheduling }) {
     const requestId = this.#newId();
     const lane = this.spec.name;
     const arrivalNs = this.nowNs();
@@ -109,7 +111,7 @@ export class Engine {
     const request = new EncodeRequest(fields);
     this.#begin(request);
     const numTokens = tokenIds.map((ids) => ids.length);
-    this.#device.post(requestArrived({ requestId, lane, numTokens, traffic, deadlineNs }));
+    this.#device.post(requestArrived({ requestId, lane, numTokens, ...scheduling }));
     return request;
   }
 
@@ -123,11 +125,14 @@ export class Engine {
    * @param {Decode} call.decode ids to text, for stop strings and streams
    * @param {Traffic} call.traffic
    * @param {number} [call.deadlineNs] on the engine's clock; -1 = never
-   * @param {string} [call.salt] tenant of the prefix cache
+   * @param {number} [call.ttftTargetNs] as in `GenerationArrived`
+   * @param {number} [call.tpotTargetNs] as in `GenerationArrived`
+   * @param {string} [call.tenant] as in `GenerationArrived`
+   * @param {string} [call.salt] namespace of the prefix cache
    * @returns {GenerateRequest}
    * @throws {Aborted} the engine is closed
    */
-  generate(prompt, { options, stopIds, decode, traffic, deadlineNs = -1, salt = "" }) {
+  generate(prompt, { options, stopIds, decode, ...scheduling }) {
     const requestId = this.#newId();
     const lane = this.spec.name;
     const arrivalNs = this.nowNs();
@@ -135,19 +140,8 @@ export class Engine {
     const request = new GenerateRequest(fields);
     this.#begin(request);
     const { maxTokens, n: samples } = options;
-    this.#device.post(
-      generationArrived({
-        requestId,
-        lane,
-        tokens: prompt,
-        maxTokens,
-        stopIds,
-        samples,
-        salt,
-        traffic,
-        deadlineNs,
-      }),
-    );
+    const event = { requestId, lane, tokens: prompt, maxTokens, stopIds, samples, ...scheduling };
+    this.#device.post(generationArrived(event));
     return request;
   }
 
@@ -257,6 +251,7 @@ export class Engine {
       batchSizes: Object.fromEntries(batchSizes),
       deviceMs: deviceNs / 1e6,
       predictionError: lane?.cost.error ?? 0,
+      predictionErrors: Object.fromEntries(lane?.predictions.predictionErrors ?? []),
       arrivalsPerS: (rate * 1000) / device.config.arrivalWindowMs,
       lateCompletions: lane === null ? 0 : device.core.stats.lateCompletions,
       runningSeqs: residents?.running.length ?? 0,

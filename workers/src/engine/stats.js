@@ -51,6 +51,8 @@ export class Counters {
  *   such steps
  * @property {number} deviceMs time of all steps inside the backend
  * @property {number} predictionError decayed mean of the cost model's relative error
+ * @property {Record<number, number>} predictionErrors steps by how far their predicted time was
+ *   off: at least so many percent of the measured one
  * @property {number} arrivalsPerS sequences that arrived in the last second, or about
  * @property {number} lateCompletions steps of the device that ended when nobody wanted them
  * @property {number} runningSeqs a decoder's sequences that hold blocks now

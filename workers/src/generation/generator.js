@@ -1,6 +1,14 @@
 /** From a prompt or a chat to a running generation. */
 import { checkMessages, guarded } from "../chat/messages.js";
-import { checkDeadline, checkNames, checkSignal, checkTraffic, kindOf } from "../checks.js";
+import {
+  checkDeadline,
+  checkNames,
+  checkSignal,
+  checkTarget,
+  checkText,
+  checkTraffic,
+  kindOf,
+} from "../checks.js";
 import { InvalidInput, InvalidType, TooLong } from "../errors.js";
 import { SAMPLING_OPTIONS, generateOptions } from "./options.js";
 import { GenerationStream } from "./stream.js";
@@ -26,6 +34,12 @@ import { GenerationStream } from "./stream.js";
  * @property {"latency" | "throughput"} [traffic] "latency", the default, when somebody waits
  *   for the answer, "throughput" for bulk work that yields to it
  * @property {number} [deadlineMs] fail when the answer is not complete in this time
+ * @property {number} [ttftTargetMs] wish to have the first token in this time (beyond what the
+ *   prompt takes alone); by default as the model is configured. Decides who goes first, and
+ *   fails nothing
+ * @property {number} [tpotTargetMs] wish to have every next one in this time: decides how much
+ *   of others' prompts a step holds
+ * @property {string} [tenant] on whose behalf; tenants share the device fairly
  * @property {string} [cacheSalt] computed prefixes are shared only among equal ones
  * @property {AbortSignal} [signal] ends the generation with `Aborted`
  */
@@ -40,7 +54,9 @@ import { GenerationStream } from "./stream.js";
 
 /** @typedef {GenerateArguments & ChatOptions} ChatArguments */
 
-const SCHEDULING_OPTIONS = ["traffic", "deadlineMs", "cacheSalt", "signal"];
+const SCHEDULING_OPTIONS = [
+  ...["traffic", "deadlineMs", "ttftTargetMs", "tpotTargetMs", "tenant", "cacheSalt", "signal"],
+];
 const GENERATE_OPTIONS = [...SAMPLING_OPTIONS, ...SCHEDULING_OPTIONS];
 
 /** `Model.generate` and `Model.chat`. */
@@ -60,6 +76,15 @@ export class Generator {
     this.#engine = engine;
     this.#tokenizer = tokenizer;
     this.#template = template;
+  }
+
+  /**
+   * See `Model.tokenText`.
+   *
+   * @param {number} tokenId
+   */
+  tokenText(tokenId) {
+    return this.#tokenizer.tokenText?.(tokenId) ?? this.#tokenizer.decode([tokenId]);
   }
 
   /**
@@ -86,20 +111,23 @@ export class Generator {
    */
   generate(prompt, options) {
     checkNames(options, GENERATE_OPTIONS);
-    const { traffic = "latency", deadlineMs, cacheSalt: salt = "", signal } = options;
     const checked = generateOptions(options, this.info);
-    const kind = checkTraffic(traffic);
-    if (typeof salt !== "string") {
-      throw new InvalidType(`cacheSalt is ${kindOf(salt)}, expected a string`);
-    }
     const engine = this.#engine;
-    const deadlineNs = checkDeadline(deadlineMs, engine.nowNs());
+    const scheduling = {
+      traffic: checkTraffic(options.traffic ?? "latency"),
+      deadlineNs: checkDeadline(options.deadlineMs, engine.nowNs()),
+      ttftTargetNs: checkTarget("ttftTargetMs", options.ttftTargetMs),
+      tpotTargetNs: checkTarget("tpotTargetMs", options.tpotTargetMs),
+      tenant: checkText("tenant", options.tenant ?? ""),
+      salt: checkText("cacheSalt", options.cacheSalt ?? ""),
+    };
+    const signal = checkSignal(options.signal);
     const ids = this.#ids(prompt);
     const own = checked.ignoreEos ? [] : this.info.eosTokenIds;
     const stopIds = [...new Set([...checked.stopTokenIds, ...own])].sort((a, b) => a - b);
     const decode = (/** @type {readonly number[]} */ tokens) => this.#tokenizer.decode(tokens);
-    const call = { options: checked, stopIds, decode, traffic: kind, deadlineNs, salt };
-    return new GenerationStream(engine, () => engine.generate(ids, call), checkSignal(signal));
+    const call = { options: checked, stopIds, decode, ...scheduling };
+    return new GenerationStream(engine, () => engine.generate(ids, call), signal);
   }
 
   /**

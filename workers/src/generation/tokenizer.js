@@ -16,6 +16,7 @@ import { loadTokenizer, parseTokenizer } from "../tokenizer/load.js";
  *   left out
  * @property {(ids: readonly number[]) => string} decode text of ids; special tokens are left
  *   out
+ * @property {(id: number) => string} [tokenText] text of one token, special or not
  */
 
 /**
@@ -75,6 +76,12 @@ export class HFTextTokenizer {
     // The library refuses an empty list, and reads ids beyond the vocabulary as unknown words
     const known = ids.filter((id) => id < this.#vocabSize);
     return known.length > 0 ? this.#fast.decode(known, { skip_special_tokens: true }) : "";
+  }
+
+  /** @param {number} id */
+  tokenText(id) {
+    if (id < 0 || id >= this.#vocabSize) return "";
+    return this.#fast.decode([id], { skip_special_tokens: false });
   }
 
   /**

@@ -21,7 +21,10 @@ export function parseTokenizer(bytes) {
  */
 export function loadTokenizer(json) {
   try {
-    const tokenizer = new Tokenizer(json, { clean_up_tokenization_spaces: false });
+    const tokenizer = new Tokenizer(json, {
+      clean_up_tokenization_spaces: false,
+      unk_token: json.model?.unk_token, // of a vocabulary of words, which the library looks for here
+    });
     repair(tokenizer);
     return tokenizer;
   } catch (cause) {
