@@ -46,7 +46,11 @@ const BUNDLERS = {
   async esbuild() {
     const { build } = await import("esbuild");
     await build({
-      entryPoints: { main: join(folder, "main.esbuild.js"), worker: "volery/worker" },
+      entryPoints: {
+        main: join(folder, "main.esbuild.js"),
+        background: join(folder, "background.js"),
+        worker: "volery/worker",
+      },
       absWorkingDir: folder,
       outdir: output,
       bundle: true,

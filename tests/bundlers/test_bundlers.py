@@ -67,6 +67,51 @@ def test_M11_bundled(
         assert result["output"] == threads["output"]
 
 
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; "
+    "connect-src 'self'"
+)
+IN_BACKGROUND = """async ([kind, ...args]) => {
+  let target;
+  if (kind === "service worker") {
+    await navigator.serviceWorker.register("./background.js", { type: "module" });
+    target = (await navigator.serviceWorker.ready).active;
+  } else {
+    target = new Worker("./background.js", { type: "module" });
+  }
+  const { port1, port2 } = new MessageChannel();
+  const answered = new Promise((resolve) => (port1.onmessage = (event) => resolve(event.data)));
+  target.postMessage(args, [port2]);
+  const { result, error } = await answered;
+  if (error) throw new Error(error);
+  return result;
+}"""
+
+
+@pytest.mark.parametrize("kind", ["service worker", "module worker"])
+def test_M6_in_the_background(
+    browser: Any, bundle: Callable[[str], Path], tiny_artifact: Path, kind: str
+) -> None:
+    """In workers of the application's own, under the policy that extensions have."""
+    site = bundle("esbuild")
+    shutil.copy(HERE / "app" / "bundled.html", site / "index.html")
+    with serving({SUB_PATH: site}, isolate=True) as server:
+        server.headers["Content-Security-Policy"] = POLICY
+        context = browser.new_context()
+        try:
+            page = context.new_page()
+            page.goto(f"{server.origin}{SUB_PATH}index.html")
+            args = [kind, server.share(tiny_artifact), sequences(), 2]
+            result = page.evaluate(IN_BACKGROUND, args)
+        finally:
+            context.close()
+    # A service worker cannot start workers; a module worker can.
+    pool = "inline" if kind == "service worker" else "threads"
+    assert result["pool"] == pool
+    assert len(result["warnings"]) == (pool == "inline")
+    assert result["goldens"]["cases"] == len(sequences())
+
+
 def test_core_size(bundle: Callable[[str], Path], npm_package: NpmPackage) -> None:
     """What a page downloads before the model, without the tokenizer libraries."""
     script = (bundle("core") / "core.js").read_bytes()
