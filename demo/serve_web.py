@@ -6,18 +6,22 @@ python demo/serve_web.py [--port 8000]
 from __future__ import annotations
 
 import argparse
+import shutil
+from collections.abc import Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
-    "web": ROOT / "demo" / "web",
-    "birds.txt": ROOT / "demo" / "birds.txt",
-    "artifacts": ROOT / "artifacts",
-    "package": ROOT / "workers",
-    "dist": ROOT / "dist",
-    "pyodide": ROOT / "demo" / "node_modules" / "pyodide",
+    "/web": ROOT / "demo" / "web",
+    "/birds.txt": ROOT / "demo" / "birds.txt",
+    "/artifacts": ROOT / "artifacts",
+    "/package": ROOT / "workers",
+    "/dist": ROOT / "dist",
+    "/pyodide": ROOT / "demo" / "node_modules" / "pyodide",
 }
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 HEADERS = {
@@ -34,13 +38,21 @@ class Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     extensions_map = {**SimpleHTTPRequestHandler.extensions_map, **TYPES}  # noqa: RUF012
 
+    def __init__(self, *args: Any, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+        super().__init__(*args)
+
     def translate_path(self, path: str) -> str:
-        relative = Path(super().translate_path(path)).relative_to(self.directory)
-        if not relative.parts:
-            return str(FOLDERS["web"] / "nothing")
-        first, *rest = relative.parts
-        folder = FOLDERS.get(first)
-        return str(folder.joinpath(*rest) if folder else FOLDERS["web"] / "nothing")
+        asked = unquote(urlsplit(path).path)
+        for prefix, folder in self.folders.items():
+            below = asked.removeprefix(prefix)
+            if below == asked or below[:1] not in ("", "/"):
+                continue
+            file = folder / below.strip("/")
+            if ".." not in file.parts:
+                # The base class wants the slash of folders kept.
+                return f"{file}/" if asked.endswith("/") else str(file)
+        return str(ROOT / "nothing")
 
     def do_GET(self) -> None:
         if self.path == "/":
@@ -51,6 +63,15 @@ class Handler(SimpleHTTPRequestHandler):
             return
         super().do_GET()
 
+    def list_directory(self, path: Any) -> None:
+        self.send_error(404)
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        try:
+            shutil.copyfileobj(source, outputfile)
+        except ConnectionError:
+            self.close_connection = True  # the reader left the page
+
     def end_headers(self) -> None:
         for name, value in HEADERS.items():
             self.send_header(name, value)
@@ -60,16 +81,22 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
 
-def make_server(port: int) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1; port 0 takes a free one."""
-    return ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory="/"))
+def make_server(port: int, folders: Mapping[str, Path] | None = None) -> ThreadingHTTPServer:
+    """A server on 127.0.0.1.
+
+    Args:
+        port: 0 takes a free one.
+        folders: path of a URL -> folder or file, before those of `FOLDERS`.
+    """
+    handler = partial(Handler, folders={**(folders or {}), **FOLDERS})
+    return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the web demos on localhost.")
     parser.add_argument("--port", type=int, default=8000)
     with make_server(parser.parse_args().port) as server:
-        print(f"http://localhost:{server.server_port}/  (Ctrl-C ends)")
+        print(f"http://localhost:{server.server_port}/  (Ctrl-C ends)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

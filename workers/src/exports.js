@@ -5,6 +5,7 @@ export { mapSource } from "./artifact/source.js";
 export { cacheApi } from "./cache/cache-api.js";
 export { memoryCache } from "./cache/memory.js";
 export { opfsCache } from "./cache/opfs.js";
+export { Device } from "./engine/device.js";
 export { Model } from "./hands.js";
 export { Rows } from "./program/ops.js";
 export { packSequences, SeqStatus } from "./step.js";

@@ -12,7 +12,7 @@ async function main() {
     print: (line) => print(line),
     watch: (model) => at("dashboard").watch(model),
   });
-  say(at("status"), `Python ${python.version} with volery is ready, on ${python.threads} threads.`);
+  say(at("status"), `Python ${python.version} with volery is ready.`);
   at("run").disabled = false;
 
   const run = async () => {
@@ -47,6 +47,7 @@ function showSnippets() {
     button.textContent = name;
     button.addEventListener("click", () => {
       at("code").value = code;
+      at("code").scrollTop = 0;
       for (const other of buttons) other.ariaPressed = String(other === button);
     });
     return button;

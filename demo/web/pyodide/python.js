@@ -8,7 +8,6 @@ const WHEEL = at("dist/volery-0.1.0-py3-none-any.whl");
 /**
  * @typedef {object} Python
  * @property {string} version
- * @property {number} threads that `load` gives a model of the page
  * @property {(code: string) => Promise<string>} run the text of what went wrong, or ""
  * @property {() => void} stop end the program that runs
  */
@@ -28,12 +27,11 @@ export async function startPython({ print, watch }) {
   pyodide.setStdout({ batched: print });
   pyodide.setStderr({ batched: print });
   await pyodide.loadPackage(WHEEL, { messageCallback: () => {} });
-  const threads = threadsHere();
-  pyodide.registerJsModule("volery_page", { watch, threads });
+  pyodide.registerJsModule("volery_page", { watch, threads: threadsHere() });
   const source = await (await fetch(new URL("./page.py", import.meta.url))).text();
   pyodide.FS.writeFile("page.py", source);
   const page = pyodide.pyimport("page");
-  return { version: page.VERSION, threads, run: (code) => page.run(code), stop: () => page.stop() };
+  return { version: page.VERSION, run: (code) => page.run(code), stop: () => page.stop() };
 }
 
 /** @param {string} url @param {string} otherwise what to do when it is not there */

@@ -27,21 +27,24 @@ for text, v in sorted(zip(texts, vectors), key=lambda p: -cosine(query, p[1])):
   {
     name: "Two classes",
     code: `import asyncio
+import runtime_py as rt
 from page import load
 
-model = await load("/artifacts/minilm/")
+# A search may find the device busy for 10 ms, so bulk steps are short.
+config = rt.SchedulerConfig(step_target_ms=10)
+model = await load("/artifacts/minilm/", config=config)
 
 
 async def bulk():
-    texts = (f"Note {i}: a heron stood at the lake." for i in range(10_000))
-    async for _ in model.embed_stream(texts):  # traffic="throughput"
-        pass
+    texts = (f"Note {i}: a heron at the lake." for i in range(10_000))
+    async for _ in model.embed_stream(texts):
+        pass  # in the throughput class
 
 
 job = asyncio.create_task(bulk())
 for word in "how do birds find their way in the dark".split():
     r = await model.embed_with_info(word, traffic="latency")
-    print(f"{word:6}  waited {r.queue_ms:4.1f} ms, step of {r.batch_seqs}")
+    print(f"{word:6} waited {r.queue_ms:4.1f} ms")
     await asyncio.sleep(0.2)
 job.cancel()
 
@@ -69,10 +72,11 @@ async def ask(question):
     messages = [{"role": "user", "content": question}]
     r = await model.chat(messages, max_tokens=40)
     print(f"{question}\\n  {r.text.strip()}")
-    print(f"  first token after {r.ttft_ms:.0f} ms, batch of {r.batch_seqs}\\n")
+    print(f"  first token after {r.ttft_ms:.0f} ms\\n")
 
 
 await asyncio.gather(*map(ask, questions))
+print("steps by size:", model.stats().batch_sizes)
 `,
   },
   {

@@ -1,10 +1,9 @@
 /** Search as you type (latency class) beside a bulk re-index (throughput class). */
+import { embedAgainAndAgain } from "../shared/bulk.js";
 import "../shared/dashboard.js";
-import { at, complain, loadShown, percentile, readiness, say } from "../shared/page.js";
+import { at, complain, loadShown, percentile, readCorpus, readiness, say } from "../shared/page.js";
 
-const CORPUS = new URL("../../birds.txt", import.meta.url);
 const HITS = 8;
-const BULK_TEXTS = 64;
 /** A key may find the device busy for so long, so bulk steps are small. */
 const STEP_TARGET_MS = 8;
 
@@ -21,7 +20,7 @@ async function main() {
   const model = await loadShown("minilm", { scheduler: { stepTargetMs: STEP_TARGET_MS } });
   at("dashboard").watch({ stats: () => model.stats(), info: model.info });
   say(at("status"), "Embedding the corpus…");
-  const passages = (await (await fetch(CORPUS)).text()).trim().split("\n");
+  const passages = await readCorpus();
   const start = performance.now();
   const vectors = await model.embed(passages, { traffic: "throughput" });
   const seconds = ((performance.now() - start) / 1000).toFixed(2);
@@ -116,31 +115,20 @@ async function toggleBulk(model, passages) {
   const mine = (bulk = new AbortController());
   at("bulk-action").textContent = "Stop";
   say(at("bulk-status"), "Running…");
-  let count = 0;
   const start = performance.now();
   try {
-    for await (const _ of model.embedStream(repeated(passages), {
-      window: BULK_TEXTS,
-      signal: mine.signal,
-    })) {
-      count += 1;
-      if (count % BULK_TEXTS > 0) continue;
-      const rate = (count / (performance.now() - start)) * 1000;
-      at("bulk-status").textContent =
-        `${count.toLocaleString("en")} passages, ${rate.toFixed(0)} a second`;
-    }
+    const count = await embedAgainAndAgain(model, passages, mine.signal, (done) => {
+      const rate = (done / (performance.now() - start)) * 1000;
+      const passages = done.toLocaleString("en");
+      at("bulk-status").textContent = `${passages} passages, ${rate.toFixed(0)} a second`;
+    });
+    say(at("bulk-status"), `Stopped after ${count.toLocaleString("en")} passages.`);
   } catch (error) {
-    if (mine.signal.aborted) say(at("bulk-status"), `Stopped after ${count} passages.`);
-    else complain(at("bulk-status"), error);
+    complain(at("bulk-status"), error);
   } finally {
     bulk = null;
     at("bulk-action").textContent = "Start";
   }
-}
-
-/** The corpus over and over. @param {string[]} passages */
-function* repeated(passages) {
-  for (;;) yield* passages;
 }
 
 /** @param {Float32Array} a @param {Float32Array} b */

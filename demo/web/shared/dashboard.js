@@ -9,7 +9,7 @@ import { GAUGES } from "./gauges.js";
 import { STYLE } from "./dashboard-style.js";
 
 const TICK_MS = 250;
-const HISTORY = 120;
+const HISTORY = 100;
 const WIDTH = 100;
 const HEIGHT = 30;
 const CELL =
@@ -129,7 +129,7 @@ class Dashboard extends HTMLElement {
   }
 }
 
-/** One number, and how it was over the last half minute. */
+/** One number, and how it was lately. */
 class Cell {
   element = document.createElement("div");
   /** @type {number[]} */

@@ -65,6 +65,12 @@ export async function isExported(name) {
 export const exportHint = (name) =>
   `There is no model in artifacts/${name} yet. Make it with “${EXPORTS[name]}”, then reload.`;
 
+/** The passages that are searched. */
+export async function readCorpus() {
+  const response = await fetch(new URL("../../birds.txt", import.meta.url));
+  return (await response.text()).trim().split("\n");
+}
+
 /** @param {HTMLElement} status @param {string} text */
 export function say(status, text) {
   status.classList.remove("error");

@@ -1,0 +1,60 @@
+"""The search page in Chromium: by keyboard, alone and beside the bulk job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.demo.conftest import OpenPage
+
+QUERIES = ["how do birds find their way in the dark", "the fastest animal of all"]
+SLOWER = 4
+"""Bound for a noisy machine; `python -m bench.web` measures it on a quiet one (2)."""
+
+
+def search(page: Any, query: str, kind: str) -> list[float]:
+    """Type a query by its keys; the milliseconds from each key to its results."""
+    before = page.evaluate("(kind) => voleryDemo.samples[kind].length", kind)
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    page.keyboard.type(query, delay=30)
+    page.wait_for_function(
+        "([kind, count]) => voleryDemo.samples[kind].length >= count",
+        arg=[kind, before + len(query)],
+    )
+    found: list[float] = page.evaluate("(kind) => voleryDemo.samples[kind]", kind)
+    return found[before:]
+
+
+def p95(samples: list[float]) -> float:
+    return sorted(samples)[int(0.95 * len(samples))]
+
+
+def test_typing_finds_and_stays_quick_beside_the_bulk_job(open_page: OpenPage) -> None:
+    page = open_page("/web/search/", ready="#query:enabled")
+    assert page.evaluate("document.activeElement.id") == "query"
+    search(page, QUERIES[0], "idle")  # warms up
+    idle = [ms for query in QUERIES for ms in search(page, query, "idle")]
+    assert "The peregrine falcon" in page.inner_text("#hits li >> nth=0")
+
+    page.keyboard.press("Alt+KeyB")
+    page.wait_for_function("voleryDemo.model.stats().queuedSeqs > 8")
+    busy = [ms for query in QUERIES for ms in search(page, query, "busy")]
+    assert "The peregrine falcon" in page.inner_text("#hits li >> nth=0")
+    assert page.evaluate("voleryDemo.model.stats().queuedSeqs") > 0, "the bulk job had ended"
+    assert p95(busy) <= SLOWER * p95(idle), f"idle {p95(idle):.1f} ms, busy {p95(busy):.1f} ms"
+
+    page.keyboard.press("Alt+KeyB")
+    page.wait_for_selector("#bulk-status:has-text('Stopped after')")
+    page.wait_for_function("voleryDemo.model.stats().requests === 0")
+    sizes = page.evaluate("voleryDemo.model.stats().batchSizes")
+    assert max(map(int, sizes)) > 1, "the corpus was embedded one by one"
+
+
+def test_an_empty_query_shows_nothing(open_page: OpenPage) -> None:
+    page = open_page("/web/search/", ready="#query:enabled")
+    page.keyboard.type("owl")
+    page.wait_for_selector("#hits li")
+    for _ in "owl":
+        page.keyboard.press("Backspace")
+    page.wait_for_function("voleryDemo.samples.idle.length >= 5")
+    assert page.locator("#hits li").count() == 0
