@@ -81,6 +81,20 @@ def test_vllm_preempts_the_latest_and_admits_nobody_in_that_step() -> None:
     assert policy.free_blocks == 4
 
 
+def test_vllm_readmits_nobody_in_a_step_that_preempted_even_if_a_chunk_would_fit() -> None:
+    policy = VLLM(small(kv_blocks=4), max_num_batched_tokens=16, max_num_seqs=4)
+    h = hand(policy)
+    h.prompt(0, 0, 15, 40)
+    h.prompt(1, 1, 15, 40)
+    for i in range(40):
+        step = h.end(2 + i)
+        if policy.waiting:
+            break
+    assert [s.request_id for s in policy.waiting] == [1]
+    assert policy.free_blocks > 0  # its first chunk would fit
+    assert ids(step) == [0]
+
+
 def test_sglang_prefills_before_it_decodes() -> None:
     h = hand(SGLang(small(), chunked_prefill_size=64, max_running_requests=4))
     assert slices(h.prompt(0, 0, 8, 8)) == [(0, 8)]

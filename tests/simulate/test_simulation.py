@@ -23,7 +23,8 @@ from runtime_py.batching import (
 )
 from tests.simulate.small import DECODER, ENCODER, setup
 from toolchain.simulate.device import Device, DeviceBehaviour
-from toolchain.simulate.metrics import summarize
+from toolchain.simulate.log import RequestLog
+from toolchain.simulate.metrics import fair_shares, summarize
 from toolchain.simulate.policies import PAIRS, POLICIES, Setup, make_policy
 from toolchain.simulate.policies.iteration import IterationScheduler
 from toolchain.simulate.requests import Slo
@@ -31,7 +32,7 @@ from toolchain.simulate.scenario import Run, Scenario, run
 from toolchain.simulate.simulation import Policy, PolicyFault, Simulation
 from toolchain.simulate.workloads import OpenWorkload
 from toolchain.simulate.workloads.catalog import WORKLOADS, Plan
-from toolchain.simulate.workloads.source import texts
+from toolchain.simulate.workloads.source import Size, texts
 
 ONE = {"small/embed": ENCODER}
 TALK = {"talker/generate": DECODER}
@@ -58,6 +59,12 @@ def check(result: Run) -> None:
         assert a.end_ns <= b.start_ns  # one thread, one step
     for s in steps:
         assert 0 < s.num_seqs <= s.num_tokens <= s.charged_tokens
+    for s in steps[::9]:
+        unborn = [r for r in log.requests if not 0 <= r.first_step_ns <= s.start_ns]
+        # Who arrives or ends in the very moment may have been seen or not
+        sure = [r for r in unborn if r.request.arrival_ns < s.start_ns < r.finish_ns]
+        maybe = [r for r in unborn if r.request.arrival_ns <= s.start_ns <= r.finish_ns]
+        assert len(sure) <= s.num_waiting <= len(maybe)
     done = sum(sum(r.request.num_tokens) for r in log.requests if r.done)
     made = sum(r.num_tokens - 1 for r in log.requests if r.done and r.num_tokens)
     recomputed = sum(r.recomputed for r in log.requests)
@@ -204,3 +211,16 @@ def test_padding_is_computed_by_those_that_pad_and_counted_as_avoided_by_others(
     assert padded.padding > 0.1
     assert padded.padding_avoided == 0
     assert padded.device_use > packed.device_use
+
+
+def test_fair_shares_are_max_min() -> None:
+    """Small demands are met whole; the rest is for the one that wants more than there is."""
+    source = texts("small/embed", ENCODER)
+    requests = []
+    for tenant, count, served in (("flood", 10, 6), ("a", 1, 1), ("b", 1, 0)):
+        for i in range(count):
+            entry = RequestLog(replace(source, tenant=tenant).request(i, 0, Size((10,))))
+            entry.reason = FinishReason.DONE if i < served else FinishReason.DEADLINE
+            requests.append(entry)
+    # 70 tokens were served: 10 each for a and b, 50 for the flood
+    assert fair_shares(requests) == {"flood": 60 / 50, "a": 1.0, "b": 0.0}

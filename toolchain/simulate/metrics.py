@@ -138,7 +138,7 @@ def summarize(run: Run) -> Summary:
     """The numbers of a run."""
     log, duration_s = run.log, run.scenario.plan.duration_s
     requests = log.requests
-    shares = _fair_shares(requests)
+    shares = fair_shares(requests)
     span_s = max(log.end_ns / 1e9, 1e-9)
     done = [r for r in requests if r.done]
 
@@ -220,7 +220,7 @@ def _spread(values: Sequence[float]) -> Spread | None:
     return Spread(*(float(v) for v in (x.mean(), p50, p90, p95, p99, x.max())))
 
 
-def _fair_shares(requests: Sequence[RequestLog]) -> dict[str, float]:
+def fair_shares(requests: Sequence[RequestLog]) -> dict[str, float]:
     """Served tokens of each tenant over those of a max-min fair division of the same total."""
     tenants = _by(requests, lambda r: r.request.tenant)
     if len(tenants) < 2:
