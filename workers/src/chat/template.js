@@ -1,6 +1,7 @@
 /** A model's chat template, rendered as transformers renders it. */
 import { ArtifactCorrupt, InvalidInput } from "../errors.js";
 import { Template } from "../tokenizer/libraries.js";
+import { disguised } from "./whitespace.js";
 
 /** `chat_template.jinja`, compiled. A template sees the names that it is given, and no more. */
 export class ChatTemplate {
@@ -37,15 +38,15 @@ export class ChatTemplate {
    * @throws {InvalidInput} the template refuses the messages, or fails on them
    */
   render(messages, { addGenerationPrompt = true, tools, variables } = {}) {
-    const names = {
+    const { names, restore } = disguised({
       ...this.#names,
       ...variables,
       messages,
       add_generation_prompt: addGenerationPrompt,
       tools: tools ?? null,
-    };
+    });
     try {
-      return this.#template.render(names);
+      return restore(this.#template.render(names));
     } catch (cause) {
       throw new InvalidInput(
         `the chat template refuses these messages (${firstLine(cause)}); ` +
