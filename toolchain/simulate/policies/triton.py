@@ -129,10 +129,11 @@ class Triton(Dispatcher):
         if not preferred and not full and now_ns < oldest_ns + batching.max_queue_delay_ns:
             return Batch(wake_ns=oldest_ns + batching.max_queue_delay_ns)
         bound = BoundBy.SEQS if full or count < len(jobs) else BoundBy.ALL
+        batch = Batch(jobs[:count], bound=bound)
         for queue in self._queues():
             while queue and (count or not queue[0].request.alive):
                 count -= queue.popleft().request.alive
-        return Batch(jobs[: preferred[-1]] if preferred else jobs, bound=bound)
+        return batch
 
     def _queues(self) -> Iterator[deque[Job]]:
         """In the order in which they are served."""
