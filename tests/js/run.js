@@ -4,6 +4,6 @@ export async function answer(program, context, args) {
     const { main } = await import(`./programs/${program}.js`);
     return { result: (await main(context, args)) ?? null };
   } catch (error) {
-    return { error: `${error?.stack ?? error}` };
+    return { error: `${error}\n${error?.stack}` };
   }
 }
