@@ -15,7 +15,7 @@ const IGNORED = [
 ];
 
 /** Field -> option, in every call. */
-const SCHEDULING = { traffic: "traffic", deadline_ms: "deadlineMs" };
+const SCHEDULING = { traffic: "traffic", deadline_ms: "deadlineMs", tenant: "tenant" };
 
 /** Field -> option of `embed`. */
 export const EMBED_FIELDS = {
@@ -23,6 +23,7 @@ export const EMBED_FIELDS = {
   dimensions: "dimensions",
   truncate: "truncate",
   prompt_name: "promptName",
+  latency_target_ms: "latencyTargetMs",
   ...SCHEDULING,
 };
 
@@ -43,6 +44,8 @@ export const SAMPLING_FIELDS = {
   stop_token_ids: "stopTokenIds",
   ignore_eos: "ignoreEos",
   cache_salt: "cacheSalt",
+  ttft_target_ms: "ttftTargetMs",
+  tpot_target_ms: "tpotTargetMs",
   ...SCHEDULING,
 };
 
@@ -91,18 +94,21 @@ export function optionsOf(fields, names) {
 }
 
 /**
- * Traffic class and deadline from headers, where the body is silent. A deadline counts from the
- * request's arrival, so that loading a model is part of it.
+ * Traffic class, tenant and deadline from headers, which a proxy may set and which go before the
+ * body. A deadline counts
+ * from the request's arrival, so that loading a model is part of it.
  *
  * @param {Record<string, any>} options
  * @param {Headers} headers
  * @param {number} arrivedMs on the clock of `performance.now`
  */
 export function addScheduling(options, headers, arrivedMs) {
-  const traffic = headers.get("x-volery-traffic");
-  if (traffic !== null) options.traffic ??= traffic;
+  for (const name of ["traffic", "tenant"]) {
+    const value = headers.get(`x-volery-${name}`);
+    if (value !== null) options[name] = value;
+  }
   const deadline = headers.get("x-volery-deadline-ms");
-  if (deadline !== null) options.deadlineMs ??= Number(deadline);
+  if (deadline !== null) options.deadlineMs = Number(deadline);
   if (typeof options.deadlineMs === "number" && options.deadlineMs > 0) {
     options.deadlineMs -= performance.now() - arrivedMs;
     if (options.deadlineMs <= 0) {

@@ -1,6 +1,6 @@
 /** The `fetch` handler: routes, errors, and what is counted of every request. */
 import { checkInt, kindOf } from "../checks.js";
-import { InvalidType } from "../errors.js";
+import { DeviceLost, InvalidType } from "../errors.js";
 import { readJson } from "./body.js";
 import { chatCompletions } from "./chat.js";
 import { completions } from "./completions.js";
@@ -13,6 +13,8 @@ import { Models, describe } from "./models.js";
 /** @typedef {import("./call.js").Call} Call */
 /** @typedef {import("./models.js").ModelLoader} ModelLoader */
 /** @typedef {import("./models.js").Once} Once */
+/** @typedef {import("./models.js").Served} Served */
+/** @typedef {(name: unknown, task: "embed" | "generate") => ReturnType<Call["find"]>} Find */
 
 /**
  * @typedef {object} HandlerOptions
@@ -93,16 +95,23 @@ class Server {
       this.#metrics.ended(routeOf(path), status, performance.now() - arrivedMs);
     };
     this.#metrics.began();
+    /** @type {{served: Served, model: Model} | null} */
+    let used = null;
     const fail = (/** @type {unknown} */ error) => {
+      if (error instanceof DeviceLost && used !== null) used.served.lost(used.model);
       const found = failureOf(error, request.signal.aborted);
       if (found.status === 500 || found.status === 503) this.#onError(error);
       return found;
     };
     let isStreamed = false;
     try {
-      const response = await this.#route(path, request, env, {
+      const response = await this.#route(path, request, {
         arrivedMs,
         ended: (error) => over(error === undefined ? 200 : fail(error).status),
+        find: async (name, task) => {
+          used = await this.#models.find(name, task, env);
+          return { name: used.served.name, model: used.model };
+        },
       });
       isStreamed = response.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
       if (!isStreamed) over(response.status);
@@ -117,11 +126,10 @@ class Server {
   /**
    * @param {string} path
    * @param {Request} request
-   * @param {unknown} env
-   * @param {Pick<Call, "arrivedMs" | "ended">} call
+   * @param {Pick<Call, "arrivedMs" | "ended"> & {find: Find}} call
    * @returns {Promise<Response>}
    */
-  async #route(path, request, env, { arrivedMs, ended }) {
+  async #route(path, request, { arrivedMs, ended, find }) {
     const { method, headers, signal } = request;
     const post = POSTS.get(path);
     if (post !== undefined) {
@@ -132,7 +140,7 @@ class Server {
         headers,
         signal,
         arrivedMs,
-        find: (task) => this.#models.find(body.model, task, env),
+        find: (task) => find(body.model, task),
         metrics: this.#metrics,
         defaults: this.#defaults,
         ended,

@@ -7,7 +7,7 @@ import { HttpError } from "./errors.js";
 
 /**
  * Makes a model with what the host hands to its `fetch` handler; called once, and again after
- * a failure.
+ * a failure or when the model's backend died.
  *
  * @typedef {(env: any) => Promise<Model>} ModelLoader
  */
@@ -17,15 +17,17 @@ import { HttpError } from "./errors.js";
 /** @typedef {<A extends unknown[], T>(make: (...args: A) => Promise<T>) => (...args: A) => Promise<T>} Once */
 
 /** One name. */
-class Served {
+export class Served {
   /** @type {ModelState} */
   state = "idle";
   /** @type {Model | null} */
   model = null;
   /** When it was loaded, or the handler made, in seconds since 1970. */
   created = Math.floor(Date.now() / 1000);
-  /** @type {ModelLoader} */
+  /** The model, loaded by now. @type {ModelLoader} */
   get;
+  /** @type {(() => ModelLoader) | null} */
+  #fresh = null;
 
   /**
    * @param {string} name
@@ -35,12 +37,26 @@ class Served {
   constructor(name, source, once) {
     this.name = name;
     if (typeof source === "function") {
-      this.get = once((env) => this.#load(source, env));
+      this.#fresh = () => once((env) => this.#load(source, env));
+      this.get = this.#fresh();
     } else {
       this.get = async () => source;
       this.state = "ready";
       this.model = source;
     }
+  }
+
+  /**
+   * The model's backend died: the next request loads it again, if it was loaded here.
+   *
+   * @param {Model} model
+   */
+  lost(model) {
+    if (this.#fresh === null || this.model !== model) return;
+    this.state = "idle";
+    this.model = null;
+    this.get = this.#fresh();
+    void model.close().catch(() => {});
   }
 
   /**
@@ -97,7 +113,7 @@ export class Models {
    * @param {unknown} name of the request; a lone model, or the only one of its task, needs none
    * @param {"embed" | "generate"} task
    * @param {unknown} env
-   * @returns {Promise<{name: string, model: Model}>}
+   * @returns {Promise<{served: Served, model: Model}>}
    * @throws {HttpError} 404: there is none of that name; 400: it cannot do that
    */
   async find(name, task, env) {
@@ -109,7 +125,7 @@ export class Models {
         param: "model",
       });
     }
-    return { name: served.name, model };
+    return { served, model };
   }
 
   /**
