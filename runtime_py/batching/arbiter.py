@@ -92,27 +92,28 @@ class Arbiter:
             now_ns: the present.
         """
         cost = lane.cost
-        step_ns = float(lane.limit_ns(free, now_ns))
+        most = self._device.most_threads(free)
+        step_ns = float(lane.limit_ns(most, now_ns))
         if free > 1 and slots > 1:
-            joined = lane.waiting(free)
+            joined = lane.waiting(most)
             # One client in a closed loop arrives once per step, and finds the device free
             coming = max(lane.arrivals.expected(cost.predict(joined), now_ns) - 1, 0)
             seqs = joined.num_seqs
             steps = min(slots, free, seqs + coming)
             if steps > 1:
                 scale = (seqs + coming) / seqs
-                threads = free // steps
+                threads = min(free // steps, most)
                 num_seqs = max(int(seqs * scale) // steps, 1)
                 tokens, pairs = int(joined.num_tokens * scale), int(joined.sum_len_sq * scale)
                 share = StepShape(num_seqs, tokens // steps, pairs // steps, 0, threads)
                 side_ns = cost.predict(share)
                 if side_ns > step_ns:
                     return threads, step_ns
-                joined_ns = cost.predict(StepShape(seqs + coming, tokens, pairs, 0, free))
+                joined_ns = cost.predict(StepShape(seqs + coming, tokens, pairs, 0, most))
                 most_ns = side_ns + side_ns // (2 * num_seqs)
                 if joined_ns > most_ns:
                     return threads, float(most_ns)
-        threads = self.best_threads(lane, free)
+        threads = self.best_threads(lane, most)
         waiting_ns = float(cost.predict(lane.waiting(threads)))
         rounds = min(self._device.threads, self._device.concurrent_steps)
         if slots == 1 and waiting_ns * rounds > step_ns:

@@ -71,6 +71,8 @@ class BatchingCore:
         self.config = config or SchedulerConfig()
         if self.device.threads < 1 or self.device.concurrent_steps < 1:
             raise InvalidInput(f"device is {self.device}, expected at least one thread and step")
+        if self.device.step_threads < 0:
+            raise InvalidInput(f"device is {self.device}, expected step_threads from 0")
         self.lanes = [_lane(spec, self.config) for spec in lanes]
         self._by_name = {lane.spec.name: i for i, lane in enumerate(self.lanes)}
         if not lanes or len(self._by_name) != len(lanes):

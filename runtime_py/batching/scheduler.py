@@ -129,7 +129,7 @@ class Scheduler:
         return step_id, charge_ns
 
     def _start_decoder(self, lane: DecoderLane, turn: Turn, now_ns: int) -> DecoderStepScheduled:
-        threads = self._arbiter.best_threads(lane, self._free_threads)
+        threads = self._arbiter.best_threads(lane, self._device.most_threads(self._free_threads))
         batch = lane.batcher.fill(lane.cost.line(threads), threads, now_ns)
         members, shape = batch.members, batch.shape
         predicted_ns = lane.cost.predict(shape)
@@ -186,7 +186,7 @@ class Scheduler:
         lane.retried_last = is_retry
         if retry is not None and is_retry:
             lane.retries.popleft()
-            batch = retry_batch(retry, self._free_threads)
+            batch = retry_batch(retry, self._device.most_threads(self._free_threads))
         else:
             slots = self._device.concurrent_steps - len(self.running)
             threads, limit_ns = self._arbiter.choose_threads(

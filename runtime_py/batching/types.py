@@ -207,10 +207,17 @@ class DeviceSpec(NamedTuple):
     Attributes:
         threads: threads of the pool; steps in flight never use more together.
         concurrent_steps: most steps in flight.
+        step_threads: most threads of one step; 0 = all. Less than all where the threads
+            share no memory, so that each can only run steps of its own.
     """
 
     threads: int = 1
     concurrent_steps: int = 1
+    step_threads: int = 0
+
+    def most_threads(self, free: int) -> int:
+        """Threads that a step can have when ``free`` are."""
+        return min(free, self.step_threads) if self.step_threads else free
 
 
 class LaneSpec(NamedTuple):

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from runtime_py.batching import DeviceSpec, TrafficClass
 from tests.batching import test_decoder_state_machine, test_state_machine
+from tests.batching.world import World
 from tests.golden.generate import load
 from tests.js import hosts
 from tests.js.hosts import JS, Host
@@ -95,3 +98,25 @@ def test_every_host_replays_the_golden_traces(host: Host) -> None:
     traces = [[name, lines] for name, (lines, _) in GOLDEN.items()]
     found = host.run("golden_traces", {"traces": traces})
     assert found == {name: digest for name, (_, digest) in GOLDEN.items()}
+
+
+@pytest.mark.parametrize("step_threads", [1, 2])
+def test_threads_that_share_no_memory_run_steps_of_their_own(
+    replayer: Replayer, step_threads: int
+) -> None:
+    """A backlog is divided among them; no step ever has more threads than it can."""
+    lines: list[str] = []
+    world = World(device=DeviceSpec(4, 4, step_threads), lines=lines)
+    world.arrive_together(*[20] * 12)
+    assert len(world.running) > 1
+    rng = random.Random(step_threads)
+    for _ in range(200):
+        world.arrive(
+            *rng.choices(range(1, 60), k=rng.choice([1, 1, 4])),
+            traffic=TrafficClass(rng.randrange(2)),
+        )
+        if rng.random() < 0.7:
+            world.advance()
+    world.drain()
+    assert {step.shape.threads for step in world.steps} <= set(range(1, step_threads + 1))
+    assert replayer.digest(lines) == world.recorder.digest

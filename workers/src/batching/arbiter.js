@@ -1,5 +1,5 @@
 /** Which lane gets the device next, and with how many threads. */
-import { MAX_NS, Turn, stepShape } from "./types.js";
+import { MAX_NS, Turn, mostThreads, stepShape } from "./types.js";
 
 /** @typedef {import("./lane.js").Lane} Lane */
 /** @typedef {import("./types.js").DeviceSpec} DeviceSpec */
@@ -106,10 +106,11 @@ export class Arbiter {
    */
   chooseThreads(lane, free, slots, nowNs) {
     const { cost } = lane;
-    const stepNs = lane.limitNs(free, nowNs);
+    const most = mostThreads(this.#device, free);
+    const stepNs = lane.limitNs(most, nowNs);
     const side = free > 1 && slots > 1 ? this.#sideBySide(lane, free, slots, stepNs, nowNs) : null;
     if (side !== null) return side;
-    const threads = this.bestThreads(lane, free);
+    const threads = this.bestThreads(lane, most);
     const waitingNs = cost.predict(lane.waiting(threads));
     const rounds = Math.min(this.#device.threads, this.#device.concurrentSteps);
     if (slots === 1 && waitingNs * rounds > stepNs) {
@@ -151,7 +152,8 @@ export class Arbiter {
    */
   #sideBySide(lane, free, slots, stepNs, nowNs) {
     const { cost } = lane;
-    const joined = lane.waiting(free);
+    const most = mostThreads(this.#device, free);
+    const joined = lane.waiting(most);
     // One client in a closed loop arrives once per step, and finds the device free
     const coming = Math.max(lane.arrivals.expected(cost.predict(joined), nowNs) - 1, 0);
     const seqs = joined.numSeqs;
@@ -159,13 +161,13 @@ export class Arbiter {
     if (steps <= 1) return null;
     const part = (/** @type {number} */ total) => Math.floor(total / steps);
     const scale = (seqs + coming) / seqs;
-    const threads = part(free);
+    const threads = Math.min(part(free), most);
     const numSeqs = Math.max(part(Math.trunc(seqs * scale)), 1);
     const tokens = Math.trunc(joined.numTokens * scale);
     const pairs = Math.trunc(joined.sumLenSq * scale);
     const sideNs = cost.predict(stepShape(numSeqs, part(tokens), part(pairs), 0, threads));
     if (sideNs > stepNs) return { threads, limitNs: stepNs };
-    const joinedNs = cost.predict(stepShape(seqs + coming, tokens, pairs, 0, free));
+    const joinedNs = cost.predict(stepShape(seqs + coming, tokens, pairs, 0, most));
     const mostNs = sideNs + Math.floor(sideNs / (2 * numSeqs));
     return joinedNs > mostNs ? { threads, limitNs: mostNs } : null;
   }

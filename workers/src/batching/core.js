@@ -62,9 +62,10 @@ export class BatchingCore {
   constructor(lanes, device = DEFAULT_DEVICE, config = schedulerConfig(), recorder) {
     this.device = device;
     this.config = config;
-    if (!(device.threads >= 1 && device.concurrentSteps >= 1)) {
+    const { threads, concurrentSteps, stepThreads = 0 } = device;
+    if (!(threads >= 1 && concurrentSteps >= 1 && stepThreads >= 0)) {
       throw new InvalidInput(
-        `device is ${JSON.stringify(device)}, expected at least one thread and step`,
+        `device is ${JSON.stringify(device)}, expected at least one thread and step, stepThreads from 0`,
       );
     }
     /** @type {readonly Lane[]} */

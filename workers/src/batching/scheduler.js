@@ -2,7 +2,7 @@
 import { Arbiter } from "./arbiter.js";
 import { DecoderLane } from "./decoder-lane.js";
 import { retryBatch } from "./encoder-batcher.js";
-import { MAX_NS } from "./types.js";
+import { MAX_NS, mostThreads } from "./types.js";
 
 /** @typedef {import("./events.js").StepScheduled} StepScheduled */
 /** @typedef {import("./events.js").DecoderStepScheduled} DecoderStepScheduled */
@@ -151,7 +151,8 @@ export class Scheduler {
    * @returns {DecoderStepScheduled}
    */
   #startDecoder(lane, turn, nowNs) {
-    const threads = this.#arbiter.bestThreads(lane, this.#freeThreads);
+    const most = mostThreads(this.#device, this.#freeThreads);
+    const threads = this.#arbiter.bestThreads(lane, most);
     const batch = lane.batcher.fill(lane.cost.line(threads), threads, nowNs);
     const { members, copies, shape, bound, isRetry } = batch;
     const predictedNs = lane.cost.predict(shape);
@@ -247,7 +248,7 @@ export class Scheduler {
    */
   #retry(lane, retry) {
     lane.retries.shift();
-    return retryBatch(retry, this.#freeThreads);
+    return retryBatch(retry, mostThreads(this.#device, this.#freeThreads));
   }
 
   /**

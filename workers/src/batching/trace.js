@@ -104,7 +104,8 @@ export class TraceRecorder {
 
   /** @type {Recorder["start"]} */
   start(lanes, device, config) {
-    const header = { volery_trace: TRACE_VERSION, lanes, device, config };
+    const spec = { stepThreads: 0, ...device };
+    const header = { volery_trace: TRACE_VERSION, lanes, device: spec, config };
     this.#write?.(`${canonicalJson(snakeKeys(header))}\n`);
   }
 

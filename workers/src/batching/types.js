@@ -193,10 +193,22 @@ export const DEFAULT_PROFILE = Object.freeze({
  * @typedef {object} DeviceSpec
  * @property {number} threads threads of the pool; steps in flight never use more together
  * @property {number} concurrentSteps most steps in flight
+ * @property {number} [stepThreads] most threads of one step; 0, the default, = all. Less than
+ *   all where the threads share no memory, so that each can only run steps of its own
  */
 
 /** @type {DeviceSpec} */
 export const DEFAULT_DEVICE = Object.freeze({ threads: 1, concurrentSteps: 1 });
+
+/**
+ * Threads that a step can have when `free` are.
+ *
+ * @param {DeviceSpec} device
+ * @param {number} free
+ */
+export function mostThreads({ stepThreads = 0 }, free) {
+  return stepThreads > 0 ? Math.min(free, stepThreads) : free;
+}
 
 /**
  * One model's queue of one kind of work.

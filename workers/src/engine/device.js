@@ -357,7 +357,12 @@ function deviceSpec(models) {
     encoders.length > 0
       ? Math.min(...encoders.map((model) => model.concurrentSteps))
       : models.length;
-  return { threads, concurrentSteps: models.length > 1 ? Math.min(steps, threads) : steps };
+  const stepThreads = Math.min(...models.map((model) => model.stepThreads));
+  return {
+    threads,
+    concurrentSteps: models.length > 1 ? Math.min(steps, threads) : steps,
+    stepThreads: stepThreads < threads ? stepThreads : 0,
+  };
 }
 
 /** @param {unknown} error */

@@ -32,7 +32,8 @@ import { Counters } from "./stats.js";
  * @typedef {object} Backend
  * @property {(step: Step, options: {threads: number}) => Promise<StepResult>} run
  * @property {() => Promise<void>} close
- * @property {{limits: import("../step.js").StepLimits, threads: number}} info
+ * @property {{limits: import("../step.js").StepLimits, threads: number, concurrency: number}}
+ *   info
  */
 
 /**
@@ -71,10 +72,13 @@ export class Engine {
    * @param {EngineOptions} options
    */
   constructor(backend, { width, profile, maxContext, device, alone = true, name, share }) {
-    const { limits, threads } = backend.info;
-    this.threads = threads;
-    /** Steps that may be on the device at once; a decoder's share its cache. */
-    this.concurrentSteps = limits.kvBlocks > 0 ? 1 : threads;
+    const { limits, threads, concurrency } = backend.info;
+    /** Most threads of a step. */
+    this.stepThreads = threads;
+    /** Steps that may be on the device at once. */
+    this.concurrentSteps = concurrency;
+    /** Of the pool: where they share no memory, each runs steps of its own. */
+    this.threads = Math.max(threads, concurrency);
     this.spec = laneOf(limits, { profile, maxContext, model: name, share });
     this.#backend = backend;
     this.#width = width;
