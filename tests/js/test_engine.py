@@ -103,6 +103,23 @@ def test_calls_of_one_turn_share_a_step(node: ProcessHost, embedder: Path) -> No
     assert answer["stats"]["batchSizes"] == {"8": 1}
 
 
+def test_every_pool_gives_the_same_vectors(node: ProcessHost, embedder: Path) -> None:
+    """Also copies of the model in workers, which share no memory: one thread a step."""
+    calls = [[[f"text {i} " * (i % 9) for i in range(150)], {}], ["alone", {}]]
+    pools: list[dict[str, Any]] = [
+        {"pool": "inline"},
+        {"pool": "threads", "threads": 2},
+        {"pool": "instances", "threads": 2},
+    ]
+    answers = [
+        node.run("embed", {"artifact": str(embedder), "calls": calls, "options": pool})
+        for pool in pools
+    ]
+    vectors = [[r["vectors"] for r in answer["results"]] for answer in answers]
+    assert vectors[0] == vectors[1] == vectors[2]
+    assert all(answer["stats"]["requests"] == 0 for answer in answers)
+
+
 def test_matryoshka_dimensions(node: ProcessHost, embedder: Path) -> None:
     calls = [
         ["hello", {}],

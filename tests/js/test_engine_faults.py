@@ -181,3 +181,16 @@ def test_models_share_a_device(node: ProcessHost, embedder: Path, decoder: Path)
     assert (found["refused"], found["closed"]) == ("InvalidInput", "Aborted")
     assert found["own"].startswith("InvalidInput: threads, scheduler and recorder belong")
     assert replay(found["lines"]) == found["digest"]  # what JavaScript did, Python does
+
+
+@pytest.mark.parametrize("pool", ["threads", "instances"])
+def test_calls_survive_a_worker_that_dies(
+    node: ProcessHost, embedder: Path, decoder: Path, pool: str
+) -> None:
+    """Texts are tried again on the pool's next backend; a generation's cache is gone."""
+    arguments = {"embedder": str(embedder), "decoder": str(decoder), "pool": pool}
+    found = node.run("engine_lost", arguments)
+    assert found["equal"]
+    assert found["started"]
+    assert set(found["finished"]) == {"done"}
+    assert (found["lost"], found["late"]) == ("DeviceLost", "DeviceLost")

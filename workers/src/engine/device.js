@@ -205,12 +205,15 @@ export class Device {
    * @param {unknown} error
    */
   failed(stepId, error) {
-    this.#running(stepId).model.lost(error);
+    const { model, step } = this.#running(stepId);
+    model.lost(error);
     this.#errors.set(stepId, error);
     /** @type {import("../batching/types.js").Outcome} */
     let outcome = StepOutcome.FAILED;
-    if (error instanceof DeviceLost) outcome = StepOutcome.LOST;
-    else if (error instanceof OutOfMemory) outcome = StepOutcome.OUT_OF_MEMORY;
+    if (error instanceof OutOfMemory) outcome = StepOutcome.OUT_OF_MEMORY;
+    // The next step may find a new backend, so an encoder's sequences are tried again, each
+    // alone. What a decoder had in its cache is gone.
+    if (error instanceof DeviceLost && step.type === "decoder_step") outcome = StepOutcome.LOST;
     this.post(stepCompleted({ stepId, outcome }));
   }
 
