@@ -116,7 +116,7 @@ class SchedulerConfig:
     memory_recovery_steps: int = 32
     tpot_target_ms: int = 100
     prefill_share_percent: int = 25
-    max_partial_prefills: int = 4
+    max_partial_prefills: int = 2
     max_preemptions: int = 3
     prefix_caching: bool = True
 

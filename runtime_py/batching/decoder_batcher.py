@@ -23,6 +23,7 @@ from runtime_py.batching.types import MAX_NS, NS_PER_MS, BoundBy, StepShape, Tra
 _BULK_PART = 8  # bulk prompts get this part of a budget that they share with latency ones
 _GROWTH = 4.0  # a step among streams has at most so many times the tokens of the largest yet
 _FIRST_TOKENS = 32  # ... or this many
+_ALONE_TOKENS = 64  # prompt tokens of a step without streams, however dear they seem
 
 
 class DecoderBatch(NamedTuple):
@@ -368,6 +369,10 @@ class DecoderBatcher:
     def _budget(self, fill: _Fill, prompts: list[Sample]) -> int:
         """Prompt tokens that the step may still take: at least 1 if it holds one more.
 
+        Without streams nobody's next token waits for the step. Its chunk is then long enough
+        to show what tokens cost: a cost model that takes them for too dear would otherwise
+        see single ones for ever, and never learn.
+
         Among streams the budget grows with what the device has shown, because a cost model
         that has not met long chunks yet may be wrong by any factor: a step longer than the
         longest yet is taken to cost at most in proportion.
@@ -389,4 +394,6 @@ class DecoderBatcher:
                 low = m
             else:
                 high = m - 1
+        if not fill.members:
+            low = max(low, _ALONE_TOKENS)
         return min(low, most)

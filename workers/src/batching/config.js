@@ -53,7 +53,7 @@ const KNOBS = /** @type {const} */ ({
   memoryRecoverySteps: [32, 1],
   tpotTargetMs: [100, 1],
   prefillSharePercent: [25, 1],
-  maxPartialPrefills: [4, 2],
+  maxPartialPrefills: [2, 2],
   maxPreemptions: [3, 0],
 });
 

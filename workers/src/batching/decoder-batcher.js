@@ -25,6 +25,7 @@ import { BoundBy, MAX_NS, NS_PER_MS, TrafficClass, stepShape } from "./types.js"
 const BULK_PART = 8; // bulk prompts get this part of a budget that they share with latency ones
 const GROWTH = 4; // a step among streams has at most so many times the tokens of the largest yet
 const FIRST_TOKENS = 32; // ... or this many
+const ALONE_TOKENS = 64; // prompt tokens of a step without streams, however dear they seem
 
 /**
  * The members of a step, in row order, with how many tokens each.
@@ -434,6 +435,8 @@ export class DecoderBatcher {
       if (line.seq + line.token * m + line.pair * (m * end) + line.kv * end <= leftNs) low = m;
       else high = m - 1;
     }
+    // Without streams the chunk is long enough to show what tokens cost; see Python's.
+    if (streams === 0) low = Math.max(low, ALONE_TOKENS);
     return Math.min(low, most);
   }
 }
