@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from runtime_py.generation.tokenizer import HFTextTokenizer
 from runtime_py.tokenization import HFTokenizer
 from tests.js.hosts import Host, ProcessHost
+from tests.parity.test_tokenizers import FAMILIES
 from tests.parity.texts import EDGE_CASES, docstring_sentences
 from toolchain.sources.gguf import GgufFile, load_tokenizer
 
@@ -142,6 +144,16 @@ FRAGMENTS = (
 )
 
 
+DECOMPOSED = tuple(
+    unicodedata.normalize(form, text)
+    for form in ("NFD", "NFC")
+    for text in (
+        "\uac01 한국어",
+        "Tiếng Việt rất đẹp",
+        "フ\u309a ク\u3099 パピ",
+        "ﬁ ﬂ ＡＢＣ１２３ ½",
+    )
+)
 EDGES = tuple(text for text in EDGE_CASES if len(text) < 10_000)
 
 
@@ -234,3 +246,17 @@ def test_every_host_tokenizes_alike(host: Host, minilm_json: str, smollm2_json: 
     check_ids(texts, found["ids"], [e.ids for e in embedding.encode(texts)])
     found = host.run("tokenize", {"json": smollm2_json, "kind": "generate", "texts": texts})
     check_ids(texts, found["ids"], [text.encode(t) for t in texts])
+
+
+@pytest.mark.parametrize(
+    "family", ["bert-cased", "roberta-prefix-space", "metaspace-first", "xlm-roberta"]
+)
+def test_T3_families_of_tokenizers(node: ProcessHost, family: str, tmp_path: Path) -> None:
+    """Also sentencepiece's own character map, on decomposed Hangul, Vietnamese and kana."""
+    fast, _ = FAMILIES[family](tmp_path)
+    fast.no_truncation()
+    json_text = fast.to_str()
+    texts = [*EDGES, *DECOMPOSED, *random_texts(6, 500)]
+    found = node.run("tokenize", {"json": json_text, "kind": "embed", "texts": texts})
+    expected = [e.ids for e in HFTokenizer(json_text, NO_LIMIT).encode(texts)]
+    check_ids(texts, found["ids"], expected)

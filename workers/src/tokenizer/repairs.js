@@ -8,7 +8,9 @@ import {
   BertPreTokenizer,
   ByteLevelPreTokenizer,
   DigitsPreTokenizer,
+  PrecompiledNormalizer,
 } from "./libraries.js";
+import { CharacterMap } from "./precompiled.js";
 import { MARKS, PUNCTUATION, REMOVED, SPACES } from "./unicode.js";
 
 /** @typedef {import("./libraries.js").FastTokenizer} FastTokenizer */
@@ -60,6 +62,9 @@ export function repair(tokenizer) {
     if (part instanceof BertNormalizer) {
       const options = /** @type {BertOptions} */ (part.config);
       part.normalize = (text) => normalizeBert(text, options);
+    } else if (part instanceof PrecompiledNormalizer && part.config.precompiled_charsmap) {
+      const map = new CharacterMap(part.config.precompiled_charsmap);
+      part.normalize = (text) => map.normalize(text);
     }
   }
   for (const part of partsOf(tokenizer.pre_tokenizer, "tokenizers")) {
