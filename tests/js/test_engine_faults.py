@@ -194,3 +194,17 @@ def test_calls_survive_a_worker_that_dies(
     assert found["started"]
     assert set(found["finished"]) == {"done"}
     assert (found["lost"], found["late"]) == ("DeviceLost", "DeviceLost")
+
+
+def test_M1_an_engine_leaves_nothing_behind(
+    node: ProcessHost, embedder: Path, decoder: Path
+) -> None:
+    """Load, 100 calls of which many are aborted, close: the heap is flat, no worker is left."""
+    command = [node.command[0], "--expose-gc", *node.command[1:]]
+    program = ProcessHost(node.name, command, node.variants)
+    arguments = {"embedder": str(embedder), "decoder": str(decoder), "cycles": 20, "calls": 100}
+    found = program.run("engine_soak", arguments)
+    heaps = found["heaps"]
+    assert max(heaps[-5:]) - max(heaps[5:10]) < 1 << 20, [h >> 10 for h in heaps]
+    assert found["workers"] == 0
+    assert found["finished"] > 500
