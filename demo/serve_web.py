@@ -28,7 +28,6 @@ HEADERS = {
     # Both together make the page cross-origin isolated: only then may threads share memory.
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
-    "Cache-Control": "no-cache",
 }
 
 
@@ -38,8 +37,9 @@ class Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     extensions_map = {**SimpleHTTPRequestHandler.extensions_map, **TYPES}  # noqa: RUF012
 
-    def __init__(self, *args: Any, folders: Mapping[str, Path]) -> None:
+    def __init__(self, *args: Any, folders: Mapping[str, Path], cache: str) -> None:
         self.folders = folders
+        self.cache = cache
         super().__init__(*args)
 
     def translate_path(self, path: str) -> str:
@@ -75,21 +75,27 @@ class Handler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         for name, value in HEADERS.items():
             self.send_header(name, value)
+        self.send_header("Cache-Control", self.cache)
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
-def make_server(port: int, folders: Mapping[str, Path] | None = None) -> ThreadingHTTPServer:
+def make_server(
+    port: int, folders: Mapping[str, Path] | None = None, *, cache: str = "no-cache"
+) -> ThreadingHTTPServer:
     """A server on 127.0.0.1.
 
     Args:
         port: 0 takes a free one.
-        folders: path of a URL -> folder or file, before those of `FOLDERS`.
+        folders: path of a URL -> folder or file, besides or instead of those of `FOLDERS`.
+        cache: the header Cache-Control; by default browsers ask whether a file has changed.
     """
-    handler = partial(Handler, folders={**(folders or {}), **FOLDERS})
-    return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    served = {**FOLDERS, **(folders or {})}
+    longest_first = sorted(served, key=len, reverse=True)
+    found = {path: served[path] for path in longest_first}
+    return ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, folders=found, cache=cache))
 
 
 def main() -> None:

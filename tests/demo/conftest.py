@@ -56,9 +56,9 @@ def origin(
         yield origin
 
 
-@pytest.fixture
-def open_page(browser: Any, origin: str) -> Iterator[OpenPage]:
-    """Opens a page of the demos.
+@contextmanager
+def opening(browser: Any, origin: str) -> Iterator[OpenPage]:
+    """Opens pages of the demos.
 
     At the end no page may have logged an error, or have asked for anything off its origin.
     """
@@ -86,3 +86,9 @@ def open_page(browser: Any, origin: str) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert faults == []
+
+
+@pytest.fixture
+def open_page(browser: Any, origin: str) -> Iterator[OpenPage]:
+    with opening(browser, origin) as open:
+        yield open

@@ -46,8 +46,6 @@ def test_typing_finds_and_stays_quick_beside_the_bulk_job(open_page: OpenPage) -
     page.keyboard.press("Alt+KeyB")
     page.wait_for_selector("#bulk-status:has-text('Stopped after')")
     page.wait_for_function("voleryDemo.model.stats().requests === 0")
-    sizes = page.evaluate("voleryDemo.model.stats().batchSizes")
-    assert max(map(int, sizes)) > 1, "the corpus was embedded one by one"
 
 
 def test_an_empty_query_shows_nothing(open_page: OpenPage) -> None:
