@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from runtime_py.generation.text import TextReader
 from runtime_py.generation.tokenizer import HFTextTokenizer
 from runtime_py.tokenization import HFTokenizer
 from tests.js.hosts import Host, ProcessHost
@@ -236,6 +237,28 @@ def test_prompt_ids_and_text_are_those_of_rust(node: ProcessHost, smollm2_json: 
     decoded = [unquote(text) for text in found["decoded"]]
     check_ids(cut, decoded, [tokenizer.decode(ids) for ids in cut])
     assert found["controlTokens"] == list(tokenizer.control_tokens)
+
+
+def test_streamed_text_comes_in_pythons_pieces(node: ProcessHost, smollm2_json: str) -> None:
+    """Token by token: whole characters, and nothing of a stop string."""
+    tokenizer = HFTextTokenizer(smollm2_json)
+    rng = random.Random(8)
+    streams = []
+    for text in random_texts(9, 200):
+        ids = tokenizer.encode(text)
+        ids += [rng.randrange(49152) for _ in range(rng.randrange(5))]
+        rng.shuffle(ids)  # bytes of characters meet the wrong neighbours
+        whole = tokenizer.decode(ids)
+        start = rng.randrange(len(whole) + 1)
+        stops = [whole[start : start + rng.randrange(1, 5)], "no such text", "é"]
+        streams.append([ids, [s for s in stops if s] if rng.random() < 0.7 else []])
+    found = node.run(
+        "tokenize", {"json": smollm2_json, "kind": "generate", "texts": [], "streams": streams}
+    )
+    for (ids, stops), pieces in zip(streams, found["streams"], strict=True):
+        reader = TextReader(tokenizer.decode, stops)
+        expected = [*map(reader.feed, ids), reader.flush()]
+        assert [unquote(piece) for piece in pieces] == expected, (ids, stops)
 
 
 def test_every_host_tokenizes_alike(host: Host, minilm_json: str, smollm2_json: str) -> None:
