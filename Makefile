@@ -78,15 +78,17 @@ $(NPM_STAMP) $(BENCH_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS): %/node_modules/.in
 	@touch $@
 
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome))
+FIREFOX := $(firstword $(wildcard /usr/bin/firefox-esr /usr/bin/firefox))
+BROWSERS_MISSING := $(if $(CHROMIUM),,chromium) $(if $(FIREFOX),,firefox-esr)
 
-.PHONY: browser
-browser:
-ifeq ($(CHROMIUM),)
+.PHONY: browsers
+browsers:
+ifneq ($(strip $(BROWSERS_MISSING)),)
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "== Chromium, from Debian"; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null >/dev/null; \
+	  echo "== browsers, from Debian: $(strip $(BROWSERS_MISSING))"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSERS_MISSING) </dev/null >/dev/null; \
 	else \
-	  echo "the browser tests need Chromium: install it (Debian: apt-get install chromium)"; exit 1; \
+	  echo "the browser tests need $(strip $(BROWSERS_MISSING)): install it (Debian: apt-get install)"; exit 1; \
 	fi
 endif
 
@@ -99,7 +101,7 @@ demo: $(MODEL)/manifest.json $(CHAT_MODEL)/manifest.json
 demo-web: $(MODEL)/manifest.json $(CHAT_MODEL)/manifest.json wheel $(DEMO_STAMP)
 	@$(BIN)/python demo/serve_web.py
 
-test: $(STAMPS)/test $(WASM) $(NPM_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS) browser
+test: $(STAMPS)/test $(WASM) $(NPM_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS) browsers
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMPS)/test $(NPM_STAMP)
