@@ -85,7 +85,7 @@ export class Conversation {
       const now = performance.now();
       tokens += 1;
       if (tokens === 1) this.note("First token", (first = now) - start);
-      else this.note("Time per token", now - last);
+      else this.note("Per token", now - last);
       last = now;
       line.append(text);
       this.log.scrollTop = this.log.scrollHeight;

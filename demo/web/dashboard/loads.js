@@ -81,7 +81,7 @@ export class ChatLoad {
       let first = true;
       for await (const _ of this.model.chat(messages, { ...ANSWER, signal })) {
         const now = performance.now();
-        this.note(first ? "First token" : "Time per token", now - last);
+        this.note(first ? "First token" : "Per token", now - last);
         first = false;
         last = now;
       }

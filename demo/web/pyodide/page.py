@@ -6,10 +6,11 @@ import traceback
 from typing import Any
 
 import js
-import runtime_py
 import volery_page
 from pyodide.code import eval_code_async
 from pyodide.ffi import create_proxy, to_js
+
+import runtime_py
 
 VERSION = platform.python_version()
 

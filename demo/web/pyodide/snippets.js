@@ -30,13 +30,13 @@ for text, v in sorted(zip(texts, vectors), key=lambda p: -cosine(query, p[1])):
 import runtime_py as rt
 from page import load
 
-# A search may find the device busy for 10 ms, so bulk steps are short.
+# A search finds the device busy for 10 ms at most, or so.
 config = rt.SchedulerConfig(step_target_ms=10)
 model = await load("/artifacts/minilm/", config=config)
 
 
 async def bulk():
-    texts = (f"Note {i}: a heron at the lake." for i in range(10_000))
+    texts = (f"Note {i}: a heron." for i in range(10_000))
     async for _ in model.embed_stream(texts):
         pass  # in the throughput class
 

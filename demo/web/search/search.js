@@ -99,7 +99,7 @@ function show(hits) {
 /** @param {"idle" | "busy"} kind @param {number} milliseconds */
 function record(kind, milliseconds) {
   samples[kind].push(milliseconds);
-  at("dashboard").note("Key to results", milliseconds);
+  at("dashboard").note("Search", milliseconds);
   const [median, tail, count] = at(kind).querySelectorAll("td");
   median.textContent = `${percentile(samples[kind], 0.5).toFixed(1)} ms`;
   tail.textContent = `${percentile(samples[kind], 0.95).toFixed(1)} ms`;

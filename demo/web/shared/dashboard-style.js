@@ -15,7 +15,7 @@ export const STYLE = `
   }
   .cell { padding: .5rem 0 0; }
   dt, .batches p { color: var(--soft); font-size: .78rem; }
-  dt { padding: 0 .7rem; }
+  dt { padding: 0 .7rem; white-space: nowrap; }
   dd { margin: 0; white-space: nowrap; }
   .value {
     padding-left: .7rem;
