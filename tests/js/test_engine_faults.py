@@ -187,13 +187,14 @@ def test_models_share_a_device(node: ProcessHost, embedder: Path, decoder: Path)
 def test_calls_survive_a_worker_that_dies(
     node: ProcessHost, embedder: Path, decoder: Path, pool: str
 ) -> None:
-    """Texts are tried again on the pool's next backend; a generation's cache is gone."""
+    """Texts are tried again on the pool's next backend; a generation's cache is gone, and the
+    next one is told what it would have been told before."""
     arguments = {"embedder": str(embedder), "decoder": str(decoder), "pool": pool}
     found = node.run("engine_lost", arguments)
     assert found["equal"]
     assert found["started"]
     assert set(found["finished"]) == {"done"}
-    assert (found["lost"], found["late"]) == ("DeviceLost", "DeviceLost")
+    assert (found["lost"], found["again"]) == ("DeviceLost", True)
 
 
 def test_M1_an_engine_leaves_nothing_behind(

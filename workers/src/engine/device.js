@@ -263,7 +263,21 @@ export class Device {
       this.#errors.delete(event.stepId);
       this.#steps.delete(event.stepId);
     }
+    this.#beginAnew();
     for (const model of this.#models.values()) model.changed();
+  }
+
+  /**
+   * A lane whose backend died refuses everything. Once nobody is left a new scheduler takes
+   * over, which knows nothing of the lost cache, and the next step finds a new backend. A
+   * recording stays one life.
+   */
+  #beginAnew() {
+    if (this.#recorder !== undefined || this.requests.size > 0 || this.#steps.size > 0) return;
+    if (![...this.#lanes.values()].some((lane) => lane.lost)) return;
+    this.#setAlarm(-1);
+    this.#core = null;
+    this.#lanes = new Map();
   }
 
   /**
