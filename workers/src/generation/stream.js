@@ -10,12 +10,18 @@ import { Aborted, InvalidInput } from "../errors.js";
 
 const NS_PER_MS = 1e6;
 
-/** Streams that nobody can read any more end their generation. */
-const dropped = new FinalizationRegistry(
-  (/** @type {{engine: Engine, request: GenerateRequest}} */ { engine, request }) => {
-    engine.abort(request);
-  },
-);
+/**
+ * Streams that nobody can read any more end their generation. Cloudflare Workers of before May
+ * 2025 have no such registry.
+ */
+const dropped =
+  typeof FinalizationRegistry === "undefined"
+    ? null
+    : new FinalizationRegistry(
+        (/** @type {{engine: Engine, request: GenerateRequest}} */ { engine, request }) => {
+          engine.abort(request);
+        },
+      );
 
 /**
  * `for await (const piece of stream)` yields tokens as they come, `await stream.result()` the
@@ -171,7 +177,7 @@ export class GenerationStream {
       this.#texts = request.samples.map(() => "");
       this.#logprobs = request.samples.map(() => []);
       this.#signal?.addEventListener("abort", this.#onAbort);
-      dropped.register(this, { engine: this.#engine, request }, this);
+      dropped?.register(this, { engine: this.#engine, request }, this);
     }
     return this.#request;
   }
@@ -179,7 +185,7 @@ export class GenerationStream {
   #end() {
     this.#over = true;
     this.#signal?.removeEventListener("abort", this.#onAbort);
-    dropped.unregister(this);
+    dropped?.unregister(this);
   }
 
   /**
