@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.demo.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
 
 
 def test_three_conversations_share_steps(open_page: OpenPage) -> None:

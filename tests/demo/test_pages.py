@@ -10,6 +10,8 @@ import pytest
 
 from tests.demo.conftest import OpenPage, serving
 
+pytestmark = pytest.mark.browser
+
 PAGES = {
     "/web/": "main",
     "/web/search/": "#query:enabled",

@@ -9,6 +9,8 @@ import pytest
 
 from tests.demo.conftest import opening
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def page(browser: Any, origin: str) -> Iterator[Any]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.demo.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
 
 QUERIES = ["how do birds find their way in the dark", "the fastest animal of all"]
 SLOWER = 4

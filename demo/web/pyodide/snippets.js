@@ -30,7 +30,7 @@ for text, v in sorted(zip(texts, vectors), key=lambda p: -cosine(query, p[1])):
 import runtime_py as rt
 from page import load
 
-# A search finds the device busy for 10 ms at most, or so.
+# Bulk steps of 10 ms, once their time has been learned.
 config = rt.SchedulerConfig(step_target_ms=10)
 model = await load("/artifacts/minilm/", config=config)
 
