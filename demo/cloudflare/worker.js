@@ -1,16 +1,17 @@
 /**
- * Embeddings at the edge behind OpenAI's API. One model in the isolate, loaded by the first
- * request from the Worker's own static assets; requests that arrive together share its steps.
+ * OpenAI's API at the edge: one model in the isolate, loaded by the first request from the
+ * Worker's own static assets; requests that arrive together share its steps.
  */
 import { load, urlSource } from "volery";
 import { createHandler } from "volery/serve";
 
-const ASSETS = "https://assets.local/model";
-
-const handler = createHandler({
+const fetch = createHandler({
   models: {
-    minilm: (env) => load(urlSource(ASSETS, { fetch: (...args) => env.ASSETS.fetch(...args) })),
+    minilm: (env) => {
+      const fetch = (url, init) => env.ASSETS.fetch(url, init);
+      return load(urlSource("https://assets.example/model", { fetch }));
+    },
   },
 });
 
-export default { fetch: (request, env) => handler(request, env) };
+export default { fetch };

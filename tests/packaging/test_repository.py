@@ -12,6 +12,7 @@ CODE = {".py", ".c", ".h", ".js", ".mjs", ".ts", ".wgsl", ".sh"}
 MAX_LINES = 500
 KNOWN_HOSTS = {
     "127.0.0.1",
+    "creativecommons.org",
     "localhost",
     "example.com",
     "example.org",
@@ -69,11 +70,16 @@ def test_no_path_of_somebodys_machine() -> None:
     assert lines_matching(LOCAL_PATH) == []
 
 
+def test_no_lock_file_names_a_registry() -> None:
+    locks = [(n, t) for n, t in text_files() if n.endswith("package-lock.json")]
+    assert [name for name, text in locks if '"resolved"' in text] == []
+
+
 def test_every_address_is_one_we_mean() -> None:
     unknown = {
         (name, host)
         for name, text in text_files()
-        if name != "LICENSE"
+        if name != "LICENSE" and Path(name).name != "package-lock.json"  # whom to fund
         for url in re.findall(r"https?://[\w.:-]+", text)
         if "." in (host := urlsplit(url).hostname or "")
         and host not in KNOWN_HOSTS

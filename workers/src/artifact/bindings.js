@@ -1,6 +1,6 @@
 /**
  * Artifacts in the storage of Cloudflare Workers, as streams. Static assets are files below a
- * URL: `urlSource("https://assets.local/minilm/", { fetch: (...a) => env.ASSETS.fetch(...a) })`.
+ * URL: `urlSource("https://assets.example/minilm/", { fetch: (...a) => env.ASSETS.fetch(...a) })`.
  */
 import { ArtifactMissing } from "../errors.js";
 import { chunksOf } from "./streams.js";
