@@ -70,7 +70,7 @@ $(MODEL)/manifest.json: | $(WASM)
 
 $(CHAT_MODEL)/manifest.json: | $(WASM) $(STAMPS)/models
 	@echo "== SmolLM2-135M-Instruct as a 4-bit artifact in $(CHAT_MODEL)"
-	@$(BIN)/toolchain export SmolLM2-135M-Instruct -o $(CHAT_MODEL)
+	@$(BIN)/toolchain export SmolLM2-135M-Instruct --quantize i4 -o $(CHAT_MODEL)
 
 $(NPM_STAMP) $(BENCH_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
 	@echo "== JavaScript packages of $*"
@@ -112,7 +112,7 @@ lint: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/mypy demo/generate.py
 	$(BIN)/mypy demo/serve_web.py
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
-	cd workers && npm run --silent check && npm run --silent format:check
+	cd workers && npm run --silent check && npx tsc -p ../demo/tsconfig.json && npm run --silent format:check
 
 format: $(STAMPS)/test $(NPM_STAMP)
 	$(BIN)/ruff check --fix .
