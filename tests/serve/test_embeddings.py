@@ -37,7 +37,7 @@ def test_token_ids_are_taken_as_they_are(server: Server) -> None:
         got = create(model="embedder", input=given, encoding_format="float").data
         wanted = given if isinstance(given[0], list) else [given]
         for item, sequence in zip(got, wanted, strict=True):
-            np.testing.assert_allclose(item.embedding, truth(sequence), atol=2e-6)  # type: ignore[arg-type]
+            np.testing.assert_allclose(item.embedding, truth(sequence), atol=2e-6)
 
 
 def test_dimensions_are_cut_and_scaled_again(server: Server) -> None:

@@ -53,7 +53,7 @@ def test_a_streamed_chat_is_the_same(server: Server) -> None:
 
 def test_events_end_with_done(server: Server) -> None:
     body = {"model": "decoder", "messages": MESSAGES, "max_tokens": 3, "stream": True}
-    with server.client.chat.completions.with_streaming_response.create(**body) as response:  # type: ignore[call-overload]
+    with server.client.chat.completions.with_streaming_response.create(**body) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = list(response.iter_lines())
     events = [line for line in lines if line]
