@@ -56,7 +56,8 @@ export class Served {
     this.state = "idle";
     this.model = null;
     this.get = this.#fresh();
-    void model.close().catch(() => {});
+    // Others of its requests may be helped by a backend of its own
+    void model.close({ drain: true }).catch(() => {});
   }
 
   /**
