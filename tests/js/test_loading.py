@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.js import hosts
-from tests.js.hosts import ChromiumHost, Host
+from tests.js.hosts import JS, ChromiumHost, Host
 from tests.js.server import serving
 from tests.js.tiny import sequences, write_manifest
 
@@ -234,7 +236,13 @@ def test_M6_strict_content_security_policy(
     browser: Any, packaged_wasm: Path, tiny: dict[str, Path]
 ) -> None:
     """Nothing is evaluated, inlined or fetched from elsewhere, with threads too."""
-    policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+    # The page's import map is inline: the one script that the policy knows by its hash.
+    (import_map,) = re.findall(
+        r'<script type="importmap">(.*?)</script>', (JS / "page.html").read_text(), re.S
+    )
+    digest = base64.b64encode(hashlib.sha256(import_map.encode()).digest()).decode()
+    scripts = f"'self' 'wasm-unsafe-eval' 'sha256-{digest}'"
+    policy = f"default-src 'none'; script-src {scripts}; connect-src 'self'"
     with hosts.chromium(browser, isolate=True) as host:
         host.server.headers["Content-Security-Policy"] = policy + "; worker-src 'self'"
         args = {"artifact": host.location(tiny["I8B32"]), "sequences": sequences()}

