@@ -60,8 +60,15 @@ LAYERS = {
 }
 
 
-def lowered(family: str, folder: Path, way: str = "optimum", *, cache: bool = True) -> LoweredModel:
-    source = resolve(str(build_decoder(family, folder / "model")))
+def lowered(
+    family: str,
+    folder: Path,
+    way: str = "optimum",
+    *,
+    cache: bool = True,
+    positions: int = POSITIONS,
+) -> LoweredModel:
+    source = resolve(str(build_decoder(family, folder / "model", positions=positions)))
     made = export_onnx(source, folder / "onnx", **WAYS[way])
     return lower_decoder(made.path, source.config(), cache=cache)
 
@@ -207,8 +214,7 @@ def test_window_longer_than_the_usual_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CONFIGS["mistral"], "sliding_window", 300)
-    monkeypatch.setitem(CONFIGS["mistral"], "max_position_embeddings", 512)
-    model = lowered("mistral", tmp_path)
+    model = lowered("mistral", tmp_path, positions=512)
     windows = [o.uint("window") for o in model.program.ops if o.kind is OpKind.ATTENTION]
     assert windows == [300, 300]
 
