@@ -54,7 +54,7 @@ await note(rt.load({missing!r}))
 await note(rt.load({artifact!r}, executor="reference"))
 model = await rt.load({artifact!r})
 await note(model.embed(["fine", "lone \\ud800"]))
-await note(model.embed("x" * 9000, truncate="error"))
+await note(model.embed("x " * 9000, truncate="error"))
 await model.close()
 await note(model.embed("late"))
 result = found
