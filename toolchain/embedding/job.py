@@ -186,7 +186,7 @@ class EmbedJob:
         results = self._embed(self._texts(waiting))
         while True:
             try:
-                result = await anext(results, None)
+                result = await self._next(results, writer)
             except VoleryError as e:
                 if waiting:
                     e.args = (f"line {waiting[0].line}: {e}",)
@@ -203,6 +203,22 @@ class EmbedJob:
                 await asyncio.to_thread(self._checkpoint, writer)
             if due:
                 self._checkpoint_at = self._clock() + CHECKPOINT_SECONDS
+
+    async def _next(self, results: AsyncIterator[Embedded], writer: RowWriter) -> Embedded | None:
+        """The next result. While it is long in coming, as from an input that pauses, what is
+        finished is appended, so that it is shown and kept."""
+        if not self._pending:
+            return await anext(results, None)
+        coming = asyncio.ensure_future(_first(results))
+        try:
+            await asyncio.wait({coming}, timeout=APPEND_SECONDS)
+            if not coming.done():
+                self._append(writer)
+            return await coming
+        except asyncio.CancelledError:
+            coming.cancel()
+            await asyncio.wait({coming})
+            raise
 
     async def _texts(self, waiting: deque[Record]) -> AsyncIterator[str]:
         """The texts; a fault in the input ends them, so that the rows before it are kept."""
@@ -238,3 +254,7 @@ class EmbedJob:
             self._tokens,
             self._truncated,
         ).save(self._journal_path)
+
+
+async def _first(results: AsyncIterator[Embedded]) -> Embedded | None:
+    return await anext(results, None)
