@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.browser
 
 QUERIES = ["how do birds find their way in the dark", "the fastest animal of all"]
 SLOWER = 4
-"""Bound for a noisy machine; `python -m bench.web` measures it on a quiet one (2)."""
+"""Bound of the median on a machine that runs other tests; `python -m bench.web` measures the
+95th percentile on a quiet one, where it is below 2."""
 
 
 def search(page: Any, query: str, kind: str) -> list[float]:
@@ -29,10 +31,6 @@ def search(page: Any, query: str, kind: str) -> list[float]:
     return found[before:]
 
 
-def p95(samples: list[float]) -> float:
-    return sorted(samples)[int(0.95 * len(samples))]
-
-
 def test_typing_finds_and_stays_quick_beside_the_bulk_job(open_page: OpenPage) -> None:
     page = open_page("/web/search/", ready="#query:enabled")
     assert page.evaluate("document.activeElement.id") == "query"
@@ -45,7 +43,8 @@ def test_typing_finds_and_stays_quick_beside_the_bulk_job(open_page: OpenPage) -
     busy = [ms for query in QUERIES for ms in search(page, query, "busy")]
     assert "The peregrine falcon" in page.inner_text("#hits li >> nth=0")
     assert page.evaluate("voleryDemo.model.stats().queuedSeqs") > 0, "the bulk job had ended"
-    assert p95(busy) <= SLOWER * p95(idle), f"idle {p95(idle):.1f} ms, busy {p95(busy):.1f} ms"
+    usual = {"idle": median(idle), "busy": median(busy)}
+    assert usual["busy"] <= SLOWER * usual["idle"], usual
 
     page.keyboard.press("Alt+KeyB")
     page.wait_for_selector("#bulk-status:has-text('Stopped after')")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import runtime_py as rt
-from runtime_py.batching import replay
+from runtime_py.batching import DeviceSpec, replay
 from runtime_py.engine import Engine
 from tests.engine.tiny import WIDTH, Gate, ids_of, run, settle, truth, write_artifact
 from tests.generation.test_generate import PROMPT
@@ -159,7 +159,7 @@ def test_M17_a_backend_that_dies_takes_no_other_model_along() -> None:
         device = rt.Device(threads=1)
         engine = Engine(Gate(open=True), WIDTH, device=device, alone=False, name="encoder")
         other = Engine(dying, 0, device=device, alone=False, name="decoder")
-        assert device.core.device == (1, 1)
+        assert device.core.device == DeviceSpec(threads=1, concurrent_steps=1)
         request = engine.submit([ids_of("a")])
         await engine.result(request)
         state.append(rt.DeviceLost("trap"))

@@ -100,7 +100,10 @@ def test_contents(wheel: Path) -> None:
     assert {n.split("/")[0].split("-")[0] for n in names} == {"runtime_py", "toolchain", "volery"}
     assert not any("__pycache__" in n for n in names)
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert wheel.stat().st_size < 1_000_000
+    hands = {n.removeprefix("runtime_py/_js/") for n in names if n.startswith("runtime_py/_js/")}
+    libraries = {f"vendor/{n}" for n in ("tokenizers.mjs", "jinja.mjs")}
+    assert {"src/python/open.js", *libraries} <= hands  # for Python in a page
+    assert wheel.stat().st_size < 1_250_000
 
 
 def test_embeds_in_a_fresh_environment(python: Path, minilm_artifacts: Mapping[str, Path]) -> None:
