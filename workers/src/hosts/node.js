@@ -24,9 +24,15 @@ export const nodeHost = {
       post: (message) => worker.postMessage(message),
       async terminate() {
         ending = true;
+        worker.ref();
         await worker.terminate();
       },
-      hold: (busy) => (busy ? worker.ref() : worker.unref()),
+      hold(busy) {
+        // Someone awaits the end: an answer that comes meanwhile must not let the process go.
+        if (ending) return;
+        if (busy) worker.ref();
+        else worker.unref();
+      },
     };
   },
 };
