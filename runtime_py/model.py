@@ -18,6 +18,7 @@ from runtime_py.options import (
     EncodeOptions,
     Traffic,
     Truncate,
+    deadline_span_ns,
     encode_options,
     vector_format,
 )
@@ -27,7 +28,6 @@ from runtime_py.texts import MAX_PIECE_TEXTS, checked, gather, pieces
 from runtime_py.tokenization import Tokenizer
 
 _BULK_WINDOW = 1024
-_MAX_DEADLINE_MS = 10**9
 
 
 class Model:
@@ -292,14 +292,8 @@ class Model:
 
     def _deadline(self, deadline_ms: float | None) -> int:
         """On the engine's clock; -1 = never."""
-        if deadline_ms is None:
-            return -1
-        if not isinstance(deadline_ms, int | float) or not 0 < deadline_ms <= _MAX_DEADLINE_MS:
-            raise InvalidInput(
-                f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
-                f"{_MAX_DEADLINE_MS}"
-            )
-        return self._engine.now_ns() + int(deadline_ms * 1e6)
+        span_ns = deadline_span_ns(deadline_ms)
+        return -1 if span_ns < 0 else self._engine.now_ns() + span_ns
 
     def _max_piece(self) -> int:
         return min(MAX_PIECE_TEXTS, self._engine.max_queue_size)

@@ -11,6 +11,7 @@ from runtime_py.info import ModelInfo
 from runtime_py.results import DType, VectorFormat
 
 MAX_TARGET_MS = 10**9
+MAX_DEADLINE_MS = 10**9
 Truncate = Literal["end", "error"]
 Traffic = Literal["latency", "throughput"]
 
@@ -64,16 +65,42 @@ def encode_options(
         InvalidInput, InvalidType: an option is outside its range; the message names it.
     """
     _check_choice("truncate", truncate, ("end", "error"))
-    _check_choice("traffic", traffic, ("latency", "throughput"))
+    kind = traffic_class(traffic)
     return EncodeOptions(
         _prompt(info, prompt_name, prompt),
         not info.include_prompt,
         truncate,
-        TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT,
+        kind,
         deadline_ns,
         target_ns("latency_target_ms", latency_target_ms),
         checked_tenant(tenant),
     )
+
+
+def traffic_class(traffic: Traffic) -> TrafficClass:
+    """The class that a call names.
+
+    Raises:
+        InvalidInput: there is no such class.
+    """
+    _check_choice("traffic", traffic, ("latency", "throughput"))
+    return TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT
+
+
+def deadline_span_ns(deadline_ms: float | None) -> int:
+    """How long a call may take, in nanoseconds; -1 = as long as it likes.
+
+    Raises:
+        InvalidInput: it is no number of milliseconds above 0 and up to `MAX_DEADLINE_MS`.
+    """
+    if deadline_ms is None:
+        return -1
+    number = isinstance(deadline_ms, int | float) and not isinstance(deadline_ms, bool)
+    if not number or not 0 < deadline_ms <= MAX_DEADLINE_MS:
+        raise InvalidInput(
+            f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to {MAX_DEADLINE_MS}"
+        )
+    return int(deadline_ms * 1e6)
 
 
 def target_ns(name: str, target_ms: float | None) -> int:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
-from runtime_py.batching import TrafficClass
 from runtime_py.chat import ChatRenderer, check_messages, guarded
 from runtime_py.engine import Engine
 from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
-from runtime_py.generation.options import GenerateArguments, LogitsMask, generate_options
+from runtime_py.generation.options import (
+    GenerateArguments,
+    SamplingArguments,
+    generate_options,
+)
 from runtime_py.generation.stream import GenerationStream
 from runtime_py.generation.tokenizer import TextTokenizer
-from runtime_py.options import checked_tenant, target_ns
-
-Traffic = Literal["latency", "throughput"]
-_MAX_DEADLINE_MS = 10**9
+from runtime_py.options import (
+    Traffic,
+    checked_tenant,
+    deadline_span_ns,
+    target_ns,
+    traffic_class,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,74 +87,34 @@ class Generator:
         self,
         prompt: str | Sequence[int],
         *,
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        logit_bias: Mapping[int, float] | None = None,
-        logits_mask: LogitsMask | None = None,
-        logprobs: bool | int = False,
-        n: int = 1,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        stop_token_ids: Iterable[int] = (),
-        ignore_eos: bool = False,
         traffic: Traffic = "latency",
         deadline_ms: float | None = None,
         ttft_target_ms: float | None = None,
         tpot_target_ms: float | None = None,
         tenant: str = "",
         cache_salt: str = "",
+        **sampling: Unpack[SamplingArguments],
     ) -> GenerationStream:
         """See `Model.generate`."""
         info = self.info
         options = generate_options(
             vocab_size=info.vocab_size,
             max_context=info.max_context,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            logit_bias=logit_bias,
-            logits_mask=logits_mask,
-            logprobs=logprobs,
-            n=n,
-            seed=seed,
-            stop=stop,
-            stop_token_ids=stop_token_ids,
-            ignore_eos=ignore_eos,
+            **sampling,
         )
-        if traffic not in ("latency", "throughput"):
-            raise InvalidInput(f"traffic is {traffic!r}, expected 'latency' or 'throughput'")
+        kind = traffic_class(traffic)
         if not isinstance(cache_salt, str):
             raise InvalidType(f"cache_salt is {type(cache_salt).__name__}, expected str")
-        if deadline_ms is not None and (
-            isinstance(deadline_ms, bool)
-            or not isinstance(deadline_ms, int | float)
-            or not 0 < deadline_ms <= _MAX_DEADLINE_MS
-        ):
-            raise InvalidInput(
-                f"deadline_ms is {deadline_ms!r}, expected a number above 0 and up to "
-                f"{_MAX_DEADLINE_MS}"
-            )
+        span_ns = deadline_span_ns(deadline_ms)
         ttft_ns = target_ns("ttft_target_ms", ttft_target_ms)
         tpot_ns = target_ns("tpot_target_ms", tpot_target_ms)
         checked_tenant(tenant)
         ids = self._ids(prompt)
         stops = options.stop_token_ids
-        if not ignore_eos:
+        if not options.ignore_eos:
             stops = tuple(sorted({*stops, *info.eos_token_ids}))
-        kind = TrafficClass.LATENCY if traffic == "latency" else TrafficClass.THROUGHPUT
         engine, decode = self._engine, self._tokenizer.decode
-        deadline_ns = -1 if deadline_ms is None else engine.now_ns() + int(deadline_ms * 1e6)
+        deadline_ns = -1 if span_ns < 0 else engine.now_ns() + span_ns
         return GenerationStream(
             engine,
             lambda: engine.generate(

@@ -21,8 +21,8 @@ MAX_BIASES = 4096
 MAX_TOP_LOGPROBS = 20
 
 
-class GenerateArguments(TypedDict, total=False):
-    """Keyword arguments of `Model.generate`, which says what they mean."""
+class SamplingArguments(TypedDict, total=False):
+    """Keyword arguments of `generate_options`; `Model.generate` says what they mean."""
 
     max_tokens: int | None
     temperature: float
@@ -40,6 +40,11 @@ class GenerateArguments(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Iterable[int]
     ignore_eos: bool
+
+
+class GenerateArguments(SamplingArguments, total=False):
+    """Keyword arguments of `Model.generate`: also when and for whom."""
+
     traffic: Literal["latency", "throughput"]
     deadline_ms: float | None
     ttft_target_ms: float | None
@@ -80,22 +85,22 @@ def generate_options(
     *,
     vocab_size: int,
     max_context: int,
-    max_tokens: int | None,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repetition_penalty: float,
-    presence_penalty: float,
-    frequency_penalty: float,
-    logit_bias: Mapping[int, float] | None,
-    logits_mask: LogitsMask | None,
-    logprobs: bool | int,
-    n: int,
-    seed: int | None,
-    stop: str | Sequence[str] | None,
-    stop_token_ids: Iterable[int],
-    ignore_eos: bool,
+    max_tokens: int | None = None,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    logits_mask: LogitsMask | None = None,
+    logprobs: bool | int = False,
+    n: int = 1,
+    seed: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Iterable[int] = (),
+    ignore_eos: bool = False,
 ) -> GenerateOptions:
     """`GenerateOptions` of a call.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from runtime_py import InvalidInput, InvalidType, TooLong
 from runtime_py.generation.generator import Generator
-from runtime_py.generation.options import GenerateArguments
+from runtime_py.generation.options import GenerateArguments, generate_options
 from tests.engine.tiny import make as embedder
 from tests.engine.tiny import run
 from tests.generation.test_generate import PROMPT
@@ -132,6 +132,11 @@ def test_prompts_are_checked_before_any_work() -> None:
 
 
 def test_generate_takes_the_options_that_its_type_names() -> None:
-    taken = inspect.signature(Generator.generate).parameters
-    keywords = [n for n, p in taken.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    assert keywords == list(GenerateArguments.__annotations__)
+    def keywords(function: Callable[..., object]) -> list[str]:
+        taken = inspect.signature(function).parameters.items()
+        return [name for name, p in taken if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+    own = keywords(Generator.generate)
+    model, sampling = keywords(generate_options)[:2], keywords(generate_options)[2:]
+    assert model == ["vocab_size", "max_context"]
+    assert sampling + own == list(GenerateArguments.__annotations__)

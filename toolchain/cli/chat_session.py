@@ -133,12 +133,6 @@ class ChatSession:
             vocab_size=self._info.vocab_size,
             max_context=self._info.max_context,
             **{**DEFAULTS, **options},
-            logit_bias=None,
-            logits_mask=None,
-            logprobs=False,
-            n=1,
-            stop_token_ids=(),
-            ignore_eos=False,
         )
 
     # --- files
