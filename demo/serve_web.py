@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -96,6 +98,21 @@ def make_server(
     longest_first = sorted(served, key=len, reverse=True)
     found = {path: served[path] for path in longest_first}
     return ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, folders=found, cache=cache))
+
+
+@contextmanager
+def serving(folders: Mapping[str, Path], *, cache: str = "no-cache") -> Iterator[str]:
+    """Serve from a thread, on a free port; gives the origin. Arguments as of `make_server`."""
+    server = make_server(0, folders, cache=cache)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def main() -> None:

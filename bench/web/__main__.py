@@ -13,17 +13,14 @@ The models are those of the demos, in ``artifacts/``.
 from __future__ import annotations
 
 import argparse
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from demo.serve_web import make_server
+from demo.serve_web import serving
 from tests.js.hosts import chromium_browser
 
-HERE = Path(__file__).parent
+SERVED = {"/bench": Path(__file__).parent}
 READY = "globalThis.measure !== undefined"
 NAVIGATIONS = 9
 KEY_MS = 70
@@ -34,27 +31,13 @@ QUERIES = [
 ]
 
 
-@contextmanager
-def served(cache: str) -> Iterator[str]:
-    server = make_server(0, {"/bench": HERE}, cache=cache)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://localhost:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def verdict(name: str, value: float, bar: float, unit: str = "", *, most: bool = True) -> str:
     good = value <= bar if most else value >= bar
     return f"{name} {value:.2f}{unit} (bar {bar}{unit}: {'ok' if good else 'MISSED'})"
 
 
 def first_embedding(browser: Any) -> None:
-    with served("public, max-age=3600") as origin:
+    with serving(SERVED, cache="public, max-age=3600") as origin:
         page = browser.new_context().new_page()
         found = []
         for _ in range(NAVIGATIONS + 2):  # two to warm the caches, compiled code included
@@ -73,7 +56,7 @@ def first_embedding(browser: Any) -> None:
 
 
 def typing(browser: Any) -> None:
-    with served("no-cache") as origin:
+    with serving(SERVED) as origin:
         page = browser.new_context().new_page()
         page.goto(f"{origin}/web/search/")
         page.wait_for_selector("#query:enabled")
@@ -104,7 +87,7 @@ def typing(browser: Any) -> None:
 
 def streams(browser: Any) -> None:
     count, tokens, rounds = 8, 24, 2
-    with served("no-cache") as origin:
+    with serving(SERVED) as origin:
         page = browser.new_context().new_page()
         page.set_default_timeout(120_000)
         page.goto(f"{origin}/bench/page.html")

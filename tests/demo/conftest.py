@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from demo.serve_web import make_server
+from demo.serve_web import serving
 
 # Fixtures of the parts that the demos are made of
 from tests.js.conftest import browser, packaged_wasm
@@ -22,21 +21,6 @@ TIMEOUT_MS = 60_000
 WIDE = {"width": 1280, "height": 860}
 
 OpenPage = Callable[..., Any]
-
-
-@contextmanager
-def serving(folders: Mapping[str, Path]) -> Iterator[str]:
-    """The server's origin."""
-    server = make_server(0, folders)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://localhost:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture(scope="module")

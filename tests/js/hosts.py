@@ -53,10 +53,29 @@ class Host(Protocol):
     def run(self, program: str, args: object = None) -> Any: ...
 
 
-def _result(name: str, done: subprocess.CompletedProcess[str]) -> Any:
+def run_process(name: str, command: list[str], text: str, *, timeout_s: float = TIMEOUT_S) -> Any:
+    """The result that ``command`` prints, as JSON in its last line, when it gets ``text``."""
+    done = subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        cwd=ROOT,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
+    )
     if done.returncode != 0 or not done.stdout:
         raise HostFailure(f"{name} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-    answer = json.loads(done.stdout.splitlines()[-1])
+    return result_of(json.loads(done.stdout.splitlines()[-1]))
+
+
+def result_of(answer: dict[str, Any]) -> Any:
+    """What a program answered.
+
+    Raises:
+        HostFailure: that it threw.
+    """
     if "error" in answer:
         raise HostFailure(answer["error"])
     return answer["result"]
@@ -76,17 +95,7 @@ class ProcessHost:
         return str(path)
 
     def run(self, program: str, args: object = None) -> Any:
-        done = subprocess.run(
-            [*self.command, program],
-            input=json.dumps(args),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            cwd=ROOT,
-            check=False,
-            env={**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
-        )
-        return _result(self.name, done)
+        return run_process(self.name, [*self.command, program], json.dumps(args))
 
 
 class ChromiumHost:
@@ -126,9 +135,7 @@ class ChromiumHost:
             self.workers_after = _workers_left(page)
         finally:
             context.close()
-        if "error" in answer:
-            raise HostFailure(answer["error"])
-        return answer["result"]
+        return result_of(answer)
 
     def _note(self, request: Any) -> None:
         url = request.url

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from filelock import FileLock
 from tests.engine.tiny import write_artifact as write_encoder
 from tests.generation.test_loading import write as write_decoder
 from tests.js import hosts
-from tests.js.hosts import ROOT, HostFailure
+from tests.js.hosts import ROOT, result_of, run_process
 from tests.js.server import Server, serving
 
 HERE = Path(__file__).parent
@@ -56,10 +55,8 @@ class Page:
         self._page.evaluate(start, [worker, f"/wheel/{WHEEL}"])
 
     def run(self, code: str) -> Any:
-        answer = json.loads(self._page.evaluate("(code) => globalThis.runPython(code)", code))
-        if "error" in answer:
-            raise HostFailure(answer["error"])
-        return answer["result"]
+        answer = self._page.evaluate("(code) => globalThis.runPython(code)", code)
+        return result_of(json.loads(answer))
 
     def close(self) -> None:
         self._context.close()
@@ -91,22 +88,7 @@ class Deno:
         ]
 
     def run(self, code: str) -> Any:
-        done = subprocess.run(
-            self._command,
-            input=code,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            cwd=ROOT,
-            check=False,
-            env={**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
-        )
-        if done.returncode != 0 or not done.stdout:
-            raise HostFailure(f"deno ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-        answer = json.loads(done.stdout.splitlines()[-1])
-        if "error" in answer:
-            raise HostFailure(answer["error"])
-        return answer["result"]
+        return run_process(self.name, self._command, code, timeout_s=TIMEOUT_S)
 
 
 @pytest.fixture(scope="session")

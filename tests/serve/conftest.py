@@ -115,7 +115,7 @@ def command_of(host: str, app: Path, artifacts: dict[str, Path]) -> list[str]:
             options = ["--quiet", "--node-modules-dir=manual", *allow]
             return [deno_binary(), "run", *options, "deno.js", "0", *folders]
         case _:
-            return [NODE, "workerd.js", str(installed(ROOT / "tests" / "workerd")), *folders]
+            return [NODE, "workerd.js", str(installed(ROOT / "tests" / "workerd").parent), *folders]
 
 
 @pytest.fixture(scope="session", params=HOSTS)

@@ -2,44 +2,11 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
 import { Miniflare, Response } from "miniflare";
+import { modulesOf } from "./modules.js";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const [nodeModules, artifact, stores] = process.argv.slice(2);
-
-/** The worker as one module, and the wasm files that it imports. */
-async function bundle() {
-  const wasm = new Set();
-  const plugin = {
-    name: "wasm",
-    setup: ({ onResolve }) =>
-      onResolve({ filter: /\.wasm$/ }, ({ path, resolveDir }) => {
-        const file = fileURLToPath(new URL(path, `file://${resolveDir}/`));
-        wasm.add(file);
-        return { path: `./${file.split("/").at(-1)}`, external: true };
-      }),
-  };
-  const { outputFiles } = await build({
-    entryPoints: [here("worker.js")],
-    bundle: true,
-    write: false,
-    format: "esm",
-    target: "es2022",
-    conditions: ["workerd", "worker", "browser"],
-    nodePaths: [nodeModules],
-    plugins: [plugin],
-    external: ["cloudflare:*"],
-  });
-  return [
-    { type: "ESModule", path: "worker.js", contents: outputFiles[0].text },
-    ...[...wasm].map((file) => ({
-      type: "CompiledWasm",
-      path: file.split("/").at(-1),
-      contents: readFileSync(file),
-    })),
-  ];
-}
 
 /** Peak of the resident memory of our workerd process, in bytes. */
 function peakBytes() {
@@ -56,7 +23,7 @@ const files = readdirSync(artifact);
 const read = (name) => new Uint8Array(readFileSync(`${artifact}/${name}`));
 
 const miniflare = new Miniflare({
-  modules: await bundle(),
+  modules: await modulesOf(here("worker.js"), nodeModules),
   compatibilityDate: "2026-04-01",
   cf: false,
   kvNamespaces: ["KV"],

@@ -6,6 +6,7 @@
  * Between two beats other requests come in, and are batched together.
  */
 import { waitUntil } from "cloudflare:workers";
+import { once as onceFor } from "../once.js";
 import { webHost } from "./web.js";
 
 /** @typedef {import("../engine/clock.js").Clock} Clock */
@@ -144,15 +145,8 @@ export function attended(object) {
  * @returns {(...args: A) => Promise<T>}
  */
 export function once(make) {
-  /** @type {Promise<T> | null} */
-  let made = null;
-  return (...args) => {
-    if (made === null) {
-      made = make(...args);
-      made.catch(() => (made = null));
-    }
-    return attend(made);
-  };
+  const first = onceFor(make);
+  return (...args) => attend(first(...args));
 }
 
 /**
