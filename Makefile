@@ -75,7 +75,7 @@ $(CHAT_MODEL)/manifest.json: | $(WASM) $(STAMPS)/models
 $(NPM_STAMP) $(BENCH_STAMP) $(DEMO_STAMP) $(NPM_TEST_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
 	@echo "== JavaScript packages of $*"
 	@cd $* && npm ci --silent --no-audit --no-fund
-	@touch $@
+	@cp $*/package-lock.json $@
 
 CHROMIUM := $(firstword $(wildcard /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome))
 FIREFOX := $(firstword $(wildcard /usr/bin/firefox-esr /usr/bin/firefox))
