@@ -44,11 +44,6 @@ class ModuleGraph:
         self._urls: dict[str, str] = {}
         self._open: list[str] = []
 
-    @property
-    def urls(self) -> list[str]:
-        """Every URL made so far, to be revoked when the graph is dropped."""
-        return list(self._urls.values())
-
     def url(self, path: str) -> str:
         """URL of the file at ``path``, all that it imports included.
 

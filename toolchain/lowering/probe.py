@@ -130,9 +130,6 @@ class Prober:
         a, b = (v[name].shape for v in self._values)
         return tuple(_dim(x, y) for x, y in zip(a, b, strict=True))
 
-    def concrete_shape(self, name: str, probe: int) -> tuple[int, ...]:
-        return self._values[probe][name].shape
-
     def small(self, name: str) -> tuple[Array, Array]:
         """Value of ``name`` in the two small probes."""
         if name in self.graph.constants:

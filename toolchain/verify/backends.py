@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from runtime_py.errors import ArtifactMissing
 from runtime_py.executors.base import ExecutorLimits, ModelExecutor
 from runtime_py.executors.reference import ReferenceExecutor
@@ -49,14 +47,3 @@ def reference_executor(program: Program, weights: WeightSource) -> ModelExecutor
     """The numpy reference in float32, for corpora; `ReferenceExecutor` itself is float64."""
     limits = executor_limits(program)
     return ReferenceExecutor.from_weights(program, weights, dtype="float32", limits=limits)
-
-
-def executors(program: Program, weights: WeightSource) -> Iterator[ModelExecutor]:
-    """Every backend of this machine, one after the other; each is closed before the next."""
-    for make in (reference_executor, wasm_executor):
-        executor = make(program, weights)
-        if executor is not None:
-            try:
-                yield executor
-            finally:
-                executor.close()
