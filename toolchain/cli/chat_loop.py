@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from runtime_py.errors import DeviceLost, TooLong, VoleryError
 from runtime_py.generation.results import TextPiece
 from runtime_py.sync import SyncModel
 from toolchain.cli.chat_session import ChatSession
+from toolchain.cli.line_editor import LineEditor
 from toolchain.cli.terminal import Writer, visible
 
 _HELP = """\
@@ -26,8 +27,9 @@ _HELP = """\
 /set [NAME VALUE]   show or change options of the answers; VALUE default undoes a change
 /stats              tokens and times of the last answer, and of the model
 /exit               leave; so does Ctrl-D
-A line that ends with \\ continues on the next. Ctrl-C stops an answer. // begins a
-message that begins with /."""
+Alt-Enter, or \\ at the end of a line, continues on the next; what is pasted is one message.
+Ctrl-C stops an answer. // begins a message that begins with /."""
+_COMMANDS = re.findall(r"^/\w+", _HELP, re.MULTILINE)
 
 
 class ChatLoop:
@@ -41,31 +43,39 @@ class ChatLoop:
         self._model, self._session = model, session
         self._out = Writer()
         self._interactive = sys.stdin is not None and sys.stdin.isatty() and self._out.interactive
+        self._editor: LineEditor | None = None
         self._last = "nothing has been answered yet"
+        self._status = 0
 
     def run(self) -> int:
         """The conversation, to its end; the command's exit status."""
         if self._interactive:
-            with contextlib.suppress(ImportError):  # Windows has no readline
-                import readline  # noqa: F401  (gives `input` line editing and history)
+            self._editor = LineEditor(_COMMANDS)
             self._say(f"{self._model.info.id}: /help lists the commands, /exit leaves")
-        status = 0
-        for line in self._lines():
+        going_on = True
+        while going_on:
             try:
-                if line.startswith("/") and not line.startswith("//"):
-                    if not self._command(line):
-                        break
-                elif line.strip():
-                    text = line[1:] if line.startswith("//") else line
-                    status = self.answer(text)
-                    if status and not self._interactive:
-                        break
+                going_on = self._turn()
             except VoleryError as e:
-                status = 1
+                self._status, going_on = 1, not isinstance(e, DeviceLost)
                 self._error(e)
-                if isinstance(e, DeviceLost):
-                    break
-        return 0 if self._interactive else status
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                self._out.line()
+        return 0 if self._interactive else self._status
+
+    def _turn(self) -> bool:
+        """One message or command; whether to go on."""
+        line = self._message()
+        if line is None:
+            return False
+        if line.startswith("/") and not line.startswith("//"):
+            return self._command(line)
+        if not line.strip():
+            return True
+        self._status = self.answer(line[1:] if line.startswith("//") else line)
+        return self._interactive or not self._status
 
     def answer(self, text: str) -> int:
         """Say ``text`` and stream what comes back; 130 if it was stopped.
@@ -184,27 +194,21 @@ class ChatLoop:
 
     # --- the terminal
 
-    def _lines(self) -> Iterator[str]:
-        """What is typed or piped; a line that ends with a backslash goes on."""
-        while True:
-            try:
-                line = self._line("> ")
-                while line.endswith("\\"):
-                    line = line[:-1] + "\n" + self._line("… ")
-            except KeyboardInterrupt:
-                if not self._interactive:
-                    raise
+    def _message(self) -> str | None:
+        """What is typed or piped; a line that ends with a backslash goes on. None at the end."""
+        try:
+            line = self._line("> ")
+            while line.endswith("\\"):
+                line = line[:-1] + "\n" + self._line("… ")
+        except EOFError:
+            if self._interactive:
                 self._out.line()
-                continue
-            except EOFError:
-                if self._interactive:
-                    self._out.line()
-                return
-            yield line
+            return None
+        return line
 
     def _line(self, prompt: str) -> str:
-        if self._interactive:
-            return input(prompt)
+        if self._editor is not None:
+            return self._editor.read(prompt)
         line = sys.stdin.readline() if sys.stdin is not None else ""
         if not line:
             raise EOFError
