@@ -15,6 +15,8 @@ evidence is forgotten returns to the profile's proportions.
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement, starmap
+from operator import mul
 from typing import NamedTuple
 
 from runtime_py.batching.types import MAX_NS, CostProfile, StepShape
@@ -53,7 +55,7 @@ class CostModel:
         self._keep = 1.0 - 1.0 / memory_steps
         self._warmup_steps = warmup_steps
         self._seen: dict[int, int] = {}
-        self._a = [[0.0] * _TERMS for _ in range(_TERMS)]
+        self._a = [0.0] * (_TERMS * (_TERMS + 1) // 2)  # upper triangle, row by row
         self._b = [0.0] * _TERMS
         self._common_num = 0.01
         self._common_den = 0.01
@@ -122,48 +124,52 @@ class CostModel:
             self._decay(_FORGET)
 
     def _decay(self, keep: float) -> None:
-        for row in self._a:
-            for j in range(_TERMS):
-                row[j] *= keep
-        for j in range(_TERMS):
-            self._b[j] *= keep
+        self._a = [a * keep for a in self._a]
+        self._b = [b * keep for b in self._b]
         self._common_num *= keep
         self._common_den *= keep
 
     def _accumulate(self, shape: StepShape, measured: float) -> None:
-        k = shape.threads
-        units = (
-            1.0,
-            float(k - 1),
-            shape.num_seqs / k,
-            shape.num_tokens / k,
-            shape.sum_len_sq / k,
-            shape.kv_tokens / k,
+        k, p = shape.threads, self._profile
+        z = (
+            p[0] / measured,
+            p[1] * (k - 1) / measured,
+            p[2] * (shape.num_seqs / k) / measured,
+            p[3] * (shape.num_tokens / k) / measured,
+            p[4] * (shape.sum_len_sq / k) / measured,
+            p[5] * (shape.kv_tokens / k) / measured,
         )
-        z = [p * x / measured for p, x in zip(self._profile, units, strict=True)]
         self._decay(self._keep)
-        total = 0.0
-        for i in range(_TERMS):
-            row, zi = self._a[i], z[i]
-            for j in range(_TERMS):
-                row[j] += zi * z[j]
-            self._b[i] += zi
-            total += zi
+        squares = starmap(mul, combinations_with_replacement(z, 2))
+        self._a = [a + zz for a, zz in zip(self._a, squares, strict=True)]
+        self._b = [b + zi for b, zi in zip(self._b, z, strict=True)]
+        # Not sum(): since Python 3.12 it compensates, and hosts would learn different things
+        total = z[0] + z[1] + z[2] + z[3] + z[4] + z[5]
         self._common_num += total
         self._common_den += total * total
 
     def _solve(self) -> None:
+        """Coordinate descent, written out: this runs in every step of every stream."""
         den = self._common_den
         common = self._common_num / den if den > 0.0 else 1.0
         common = min(max(common, 1.0 / _MAX_FACTOR), _MAX_FACTOR)
-        factors = self._factors
+        b0, b1, b2, b3, b4, b5 = [b + _RIDGE * common for b in self._b]
+        a00, a01, a02, a03, a04, a05, a11, a12, a13, a14, a15, *rest = self._a
+        a22, a23, a24, a25, a33, a34, a35, a44, a45, a55 = rest
+        a00, a11, a22 = a00 + _RIDGE, a11 + _RIDGE, a22 + _RIDGE
+        a33, a44, a55 = a33 + _RIDGE, a44 + _RIDGE, a55 + _RIDGE
+        f0, f1, f2, f3, f4, f5 = self._factors
         # A change of the common factor is taken in one stroke, the sweeps do the rest.
         for _ in range(_SWEEPS):
-            for i in range(_TERMS):
-                row = self._a[i]
-                rest = self._b[i] + _RIDGE * common
-                for j in range(_TERMS):
-                    if j != i:
-                        rest -= row[j] * factors[j]
-                factors[i] = min(max(rest / (row[i] + _RIDGE), 0.0), _MAX_FACTOR)
+            f0 = _clamp((b0 - a01 * f1 - a02 * f2 - a03 * f3 - a04 * f4 - a05 * f5) / a00)
+            f1 = _clamp((b1 - a01 * f0 - a12 * f2 - a13 * f3 - a14 * f4 - a15 * f5) / a11)
+            f2 = _clamp((b2 - a02 * f0 - a12 * f1 - a23 * f3 - a24 * f4 - a25 * f5) / a22)
+            f3 = _clamp((b3 - a03 * f0 - a13 * f1 - a23 * f2 - a34 * f4 - a35 * f5) / a33)
+            f4 = _clamp((b4 - a04 * f0 - a14 * f1 - a24 * f2 - a34 * f3 - a45 * f5) / a44)
+            f5 = _clamp((b5 - a05 * f0 - a15 * f1 - a25 * f2 - a35 * f3 - a45 * f4) / a55)
+        self._factors = [f0, f1, f2, f3, f4, f5]
         self._lines = {}
+
+
+def _clamp(factor: float) -> float:
+    return 0.0 if factor < 0.0 else _MAX_FACTOR if factor > _MAX_FACTOR else factor

@@ -9,13 +9,14 @@ long one always gets its share.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import NamedTuple
 
 from runtime_py.batching.admission import Admission
 from runtime_py.batching.config import SchedulerConfig
 from runtime_py.batching.cost_model import CostLine
 from runtime_py.batching.decoder_entry import Entrance
-from runtime_py.batching.generation import Sample
+from runtime_py.batching.generation import Generation, Sample
 from runtime_py.batching.queue import RequestQueue
 from runtime_py.batching.residents import Residents
 from runtime_py.batching.types import MAX_NS, NS_PER_MS, BoundBy, StepShape, TrafficClass
@@ -79,17 +80,11 @@ class _Fill:
         ns = line.fixed + line.seq * len(self.members) + line.token * self.num_tokens
         return ns + line.pair * self.pairs + line.kv * self.kv_tokens
 
-    def aim(self) -> None:
+    def aim(self, tightest: Generation | None) -> None:
         """Its streams are chosen: the tightest of their targets is the step's."""
-        if not self.members:
-            return
-        self.target_ns = MAX_NS
-        for sample, _ in self.members:
-            request = sample.request
-            if request.tpot_target_ns < self.target_ns:
-                self.target_ns = request.tpot_target_ns
-                self.binding = request.request_id
-        self.spare_ns = self.target_ns
+        if tightest is not None:
+            self.target_ns = self.spare_ns = tightest.tpot_target_ns
+            self.binding = tightest.request_id if self.target_ns < MAX_NS else -1
 
     def stop(self, bound: BoundBy, blocked: int, limit: int) -> None:
         """Something kept ``blocked`` out; the last obstacle is the one that is told."""
@@ -132,6 +127,8 @@ class DecoderBatcher:
         self._max_partial = config.max_partial_prefills
         self._max_preemptions = config.max_preemptions
         self._retried_last = False
+        self._streams: list[Sample] = []  # those of the last step, and ...
+        self._tightest: Generation | None = None  # ... who of them waits least for a token
 
     def learn(self, shape: StepShape, device_ns: int) -> None:
         """A step of this shape ran; see `_budget`."""
@@ -155,18 +152,12 @@ class DecoderBatcher:
             if entrance.make_room():
                 fill.preempted = True
                 fill.stop(BoundBy.MEMORY, entrance.blocked, self._kv.free_blocks)
-            decodes: list[Sample] = []
+            running, streams = self._residents.running, self._residents.streams
             prompts: list[Sample] = []
-            for sample in self._residents.running:
-                kv = sample.kv
-                if sample.suspect:
-                    continue
-                if len(kv.tokens) - kv.computed == 1 and sample.request.forked:
-                    decodes.append(sample)
-                else:
-                    prompts.append(sample)
-            if decodes:
-                self._decode(fill, decodes)
+            if len(streams) < len(running):
+                prompts = [s for s in running if not (s.decodes or s.suspect)]
+            if streams:
+                self._decode(fill, streams)
             if prompts or entrance.waiting:
                 self._prefill(fill, [s for s in prompts if s.resident], now_ns)
             if not fill.members:
@@ -195,7 +186,9 @@ class DecoderBatcher:
     def _retry(self, fill: _Fill) -> bool:
         """Run a sequence of a failed step alone; every other step is for the rest."""
         running = self._residents.running
-        suspect = next((s for s in running if s.suspect), None)
+        suspect = None
+        if len(self._residents.streams) < len(running):
+            suspect = next((s for s in running if s.suspect), None)
         others = self._retried_last and any(not s.suspect for s in running)
         if suspect is None or (others and not fill.preempted):
             self._retried_last = False
@@ -216,31 +209,33 @@ class DecoderBatcher:
 
     # --- streams
 
-    def _decode(self, fill: _Fill, decodes: list[Sample]) -> None:
+    def _decode(self, fill: _Fill, streams: list[Sample]) -> None:
         """A token for every stream."""
-        if len(decodes) > self._admission.max_tokens:
-            decodes.sort(key=lambda s: (s.last_step, s.key))
+        if len(streams) > self._admission.max_tokens:
+            streams = sorted(streams, key=lambda s: (s.last_step, s.key))
             most = self._admission.max_tokens
-            fill.stop(BoundBy.TOKENS, decodes[most].request.request_id, most)
-            del decodes[most:]
+            fill.stop(BoundBy.TOKENS, streams[most].request.request_id, most)
+            del streams[most:]
         kv = self._kv
-        if kv.free_blocks < len(decodes):
-            self._decode_in_need(fill, len(decodes))
-            fill.aim()
+        if kv.free_blocks < len(streams):
+            self._decode_in_need(fill, len(streams))
+            fill.aim(_tightest([sample for sample, _ in fill.members]))
             return
-        pairs = 0
-        for sample in decodes:
+        pairs, size = len(streams), kv.block_size
+        for sample in streams:
             seq = sample.kv
-            if not kv.has_slot(seq):
+            pairs += seq.computed
+            if seq.forked or seq.computed == len(seq.blocks) * size:
                 reservation = kv.reserve(sample.seq_id, 1)
                 assert reservation is not None  # one block each is free
                 fill.copies += reservation.copies
-            fill.members.append((sample, 1))
-            pairs += seq.computed + 1
-        fill.num_tokens += len(decodes)
+        fill.members += zip(streams, repeat(1))
+        fill.num_tokens += len(streams)
         fill.pairs += pairs
         fill.kv_tokens += pairs
-        fill.aim()
+        if streams is not self._streams:  # as in the last step, as long as nobody comes or goes
+            self._streams, self._tightest = streams, _tightest(streams)
+        fill.aim(self._tightest)
 
     def _decode_in_need(self, fill: _Fill, most: int) -> None:
         """Memory may run out: the worthiest first, at the cost of the least worthy."""
@@ -397,3 +392,12 @@ class DecoderBatcher:
         if not fill.members:
             low = max(low, _ALONE_TOKENS)
         return min(low, most)
+
+
+def _tightest(streams: list[Sample]) -> Generation | None:
+    """The request with the shortest TPOT target, the first of equals."""
+    return min([s.request for s in streams], key=_tpot_target_ns, default=None)
+
+
+def _tpot_target_ns(request: Generation) -> int:
+    return request.tpot_target_ns

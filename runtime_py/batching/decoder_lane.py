@@ -17,7 +17,6 @@ class DecoderLane(Lane):
 
     Attributes:
         residents: samples beyond the queue.
-        in_flight: a step is on the device.
         landed_ns: when the last one ended.
         max_context: most tokens that a sequence can have.
     """
@@ -36,16 +35,15 @@ class DecoderLane(Lane):
         self.max_context = min(spec.max_context or room, room)
         self.residents = Residents(kv)
         self.batcher = DecoderBatcher(config, self.admission, self.residents, self.queue)
-        self.in_flight = False
         self.landed_ns = 0
         self._max_wait_ns = config.throughput_max_wait_ms * NS_PER_MS
         self.step_ns = config.tpot_target_ms * NS_PER_MS
 
     @property
     def has_work(self) -> bool:
-        if self.in_flight:
-            return False
         residents = self.residents
+        if residents.step_id >= 0:
+            return False
         return bool(residents.running or residents.preempted) or self.queue.num_seqs > 0
 
     @property

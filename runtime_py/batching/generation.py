@@ -16,9 +16,8 @@ class Sample:
         seq_id: its number in the `KVManager`.
         kv: what the manager knows of it.
         resident: it is among those that run, not preempted.
-        remaining: tokens that it may still get.
+        end: tokens of its sequence, the prompt's included, at which it has all it may get.
         preemptions: how often its blocks were taken away.
-        in_flight: its tokens in the step on the device; 0 = it is in none.
         suspect: its tokens in a step that failed; it runs them alone next. 0 = none.
         last_step: number of the last step it was in.
         alive: it has not ended.
@@ -26,12 +25,11 @@ class Sample:
 
     __slots__ = (
         "alive",
-        "in_flight",
+        "end",
         "index",
         "kv",
         "last_step",
         "preemptions",
-        "remaining",
         "request",
         "resident",
         "seq_id",
@@ -43,10 +41,9 @@ class Sample:
         self.index = index
         self.seq_id = seq_id
         self.kv = kv
-        self.remaining = request.max_tokens
+        self.end = len(request.prompt) + request.max_tokens
         self.resident = True
         self.preemptions = 0
-        self.in_flight = 0
         self.suspect = 0
         self.last_step = -1
         self.alive = True
@@ -55,6 +52,17 @@ class Sample:
     def left(self) -> int:
         """Known tokens that are to be computed: 1 when it decodes."""
         return len(self.kv.tokens) - self.kv.computed
+
+    @property
+    def decodes(self) -> bool:
+        """Its next token gives one: the prompt is computed, and its twins are born."""
+        kv = self.kv
+        return kv.computed + 1 == len(kv.tokens) and self.request.forked
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that it may still get."""
+        return self.end - len(self.kv.tokens)
 
     @property
     def seats(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runtime_py.batching.generation import Generation, Sample
 from runtime_py.batching.kv import KVManager
 
@@ -12,6 +14,7 @@ class Residents:
     A sample that ends while a step writes its blocks keeps them until that step is over.
 
     Attributes:
+        step_id: the step on the device, -1 = none.
         kv: owns the blocks.
         running: samples that hold blocks or are about to, in order of admission.
         preempted: samples that lost theirs, by `Sample.key`.
@@ -21,11 +24,27 @@ class Residents:
 
     def __init__(self, kv: KVManager) -> None:
         self.kv = kv
+        self.step_id = -1
         self.running: list[Sample] = []
         self.preempted: list[Sample] = []
         self.seats = 0
         self.recomputed = 0
+        self._streams: list[Sample] | None = None
         self._next_seq_id = 0
+
+    @property
+    def streams(self) -> list[Sample]:
+        """Those of the running samples that compute one token and get the next, in order.
+
+        The same list as long as nobody joins or leaves them, which is most steps.
+        """
+        if self._streams is None:
+            self._streams = [s for s in self.running if s.decodes and not s.suspect]
+        return self._streams
+
+    def changed(self) -> None:
+        """Prompts have come further, or a step has failed: other samples may be streams."""
+        self._streams = None
 
     def admit(self, request: Generation) -> Sample:
         """Start the prompt of a request that has no sample yet."""
@@ -35,6 +54,7 @@ class Residents:
         request.samples.append(sample)
         self.running.append(sample)
         self.seats += sample.seats
+        self.changed()
         self.fork(sample)
         return sample
 
@@ -46,6 +66,7 @@ class Residents:
         sample.resident = True
         self.running.append(sample)
         self.seats += sample.seats
+        self.changed()
         self.fork(sample)
 
     def preempt(self, sample: Sample) -> None:
@@ -55,6 +76,7 @@ class Residents:
         sample.resident = False
         self.running.remove(sample)
         self.seats -= sample.seats
+        self.changed()
         self.preempted.append(sample)
         self.preempted.sort(key=_key)
 
@@ -66,6 +88,7 @@ class Residents:
         request = sample.request
         if request.forked or sample.left > 1:
             return
+        self.changed()
         for index in range(1, len(request.num_tokens)):
             seq_id = self._new_id()
             self.kv.fork(sample.seq_id, seq_id)
@@ -86,18 +109,20 @@ class Residents:
         if sample.resident:
             self.running.remove(sample)
             self.seats -= sample.seats
+            self.changed()
         else:
             self.preempted.remove(sample)
         if not trust:
             self.kv.discard(sample.seq_id)
-        elif not sample.in_flight:
+        elif self.step_id < 0 or sample.last_step != self.step_id:
             self.kv.release(sample.seq_id)
 
-    def landed(self, sample: Sample) -> None:
-        """The step that wrote the sample's blocks is over."""
-        sample.in_flight = 0
-        if not sample.alive:
-            self.kv.release(sample.seq_id)
+    def landed(self, members: Sequence[tuple[Sample, int]]) -> None:
+        """The step that wrote the members' blocks is over."""
+        self.step_id = -1
+        for sample, _ in members:
+            if not sample.alive:
+                self.kv.release(sample.seq_id)
 
     def _new_id(self) -> int:
         self._next_seq_id += 1

@@ -121,15 +121,14 @@ def test_advance_is_computed_and_append() -> None:
     h.run(0, list(range(6)))
     h.append(0, 50)
     seq = h.kv.sequence(0)
-    assert h.kv.has_slot(seq)
     h.kv.advance(seq, 51)
     assert (h.kv.num_computed(0), seq.tokens[-2:]) == (7, [50, 51])
     h.kv.advance(seq, 52)
-    assert not h.kv.has_slot(seq)  # the next token needs a block
     h.kv.release(0)
     assert h.kv.start(1, [*range(6), 50, 51, 9]) == 8  # what it filled is found
     h.kv.fork(1, 2)
-    assert not h.kv.has_slot(h.kv.sequence(2))  # the last block is not its own
+    assert h.kv.sequence(1).forked  # its last block is not its own
+    assert h.kv.sequence(2).forked
 
 
 def test_changes_tell_how_to_follow_the_table() -> None:

@@ -61,6 +61,8 @@ class KVSequence:
         blocks: its block table.
         computed: tokens whose keys and values are in its blocks.
         changed: first entry of the table that differs from what `changes` last told.
+        forked: its last block may be another's as well, so only `reserve` knows where the
+            next token goes.
     """
 
     __slots__ = (
@@ -82,7 +84,7 @@ class KVSequence:
         self.computed = 0
         self.changed = 0
         self.copy: BlockCopy | None = None  # of the block that `computed` lies in; not yet made
-        self.forked = False  # its last block may be another's as well
+        self.forked = False
         self.chain = 0  # full blocks whose content the cache knows
         self.node: Node | None = None  # node of the last of them
 
@@ -223,10 +225,6 @@ class KVManager:
             seq.blocks.append(self._allocate())
         seq.forked = seq.copy is not None
         return Reservation(tuple(seq.blocks), () if seq.copy is None else (seq.copy,))
-
-    def has_slot(self, seq: KVSequence) -> bool:
-        """Whether `reserve` for one more token would change nothing and copy nothing."""
-        return not seq.forked and seq.computed < len(seq.blocks) * self.block_size
 
     def changes(self, seq_id: int) -> tuple[int, tuple[int, ...]]:
         """How the block table differs from what the last call told.

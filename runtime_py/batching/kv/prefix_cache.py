@@ -91,7 +91,8 @@ class PrefixCache:
             return chain
         size, node = self._block_size, root
         for i in range(min(max_blocks, len(tokens) // size)):
-            found = self._find(node, tuple(tokens[i * size : (i + 1) * size]))
+            full = tuple(tokens[i * size : (i + 1) * size])
+            found = self._find(node, full, self._hash(node.hash, full))
             if found is None:
                 break
             chain.append(found)
@@ -109,10 +110,11 @@ class PrefixCache:
         Returns:
             the node of this content: of ``block``, or of the block that holds the same.
         """
-        found = self._find(parent, tokens)
+        key = self._hash(parent.hash, tokens)
+        found = self._find(parent, tokens, key)
         if found is not None:
             return found
-        node = Node(parent, self._hash(parent.hash, tokens), block, tokens)
+        node = Node(parent, key, block, tokens)
         self._table.setdefault(node.hash, []).append(node)
         self._by_block[block] = node
         parent.children[block] = node
@@ -147,8 +149,8 @@ class PrefixCache:
             queue.extend(node.children.values())
         return gone
 
-    def _find(self, parent: Node, tokens: tuple[int, ...]) -> Node | None:
-        for node in self._table.get(self._hash(parent.hash, tokens), ()):
+    def _find(self, parent: Node, tokens: tuple[int, ...], key: int) -> Node | None:
+        for node in self._table.get(key, ()):
             if node.parent is parent and node.tokens == tokens:
                 return node
         return None
