@@ -11,9 +11,11 @@ from runtime_py.batching import (
     SampleStopped,
     TokenEmitted,
 )
-from runtime_py.engine.generate import GenerateRequest
+from runtime_py.engine.generate import GenerateRequest, SampleState
 from runtime_py.engine.request import EncodeRequest
 from runtime_py.executors.base import SamplingRow, SeqRow, Step, StepResult
+
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor, once per sequence
 
 
 class DecoderDriver:
@@ -25,6 +27,7 @@ class DecoderDriver:
 
     def __init__(self, requests: Mapping[int, EncodeRequest | GenerateRequest]) -> None:
         self._requests = requests
+        self._members: dict[int, list[tuple[GenerateRequest, SampleState]]] = {}  # by step: of its wanted rows
         self._stopping = 0  # requests with stop strings that have not ended
 
     def begin(self, request: GenerateRequest) -> None:
@@ -43,12 +46,13 @@ class DecoderDriver:
 
         Those run along without a mask; the caller ends them.
         """
-        token_ids = array("i")
+        token_ids: list[int] = []
         rows: list[SeqRow] = []
         tables: list[array[int]] = []
         wanted: list[int] = []
         sampling: list[SamplingRow] = []
         failed: list[tuple[GenerateRequest, Exception]] = []
+        members: list[tuple[GenerateRequest, SampleState]] = []
         first = 0
         for request_id, index, context, count, is_wanted, kept, blocks in scheduled.seqs:
             request = self._requests[request_id]
@@ -59,7 +63,7 @@ class DecoderDriver:
                 # A new array: the last step's may still be read by the backend
                 table = sample.table = table[:kept]
                 table.extend(blocks)
-            rows.append(SeqRow(first, count, context))
+            rows.append(_new(SeqRow, (first, count, context, 0)))
             tables.append(table)
             end = context + count
             length = len(request.prompt)
@@ -75,14 +79,30 @@ class DecoderDriver:
                 request.cached_tokens = context
             if is_wanted:
                 wanted.append(first - 1)
+                members.append((request, sample))
+                if request.same_rows:
+                    sampling.append(sample.row)
+                    continue
                 try:
                     sampling.append(request.sampling_row(sample, end))
                 except Exception as e:
                     sampling.append(sample.row)
                     failed.append((request, e))
-        threads = scheduled.shape.threads
-        step = Step(token_ids, rows, threads, tables, scheduled.copies, wanted, sampling)
+        self._members[scheduled.step_id] = members
+        step = Step(
+            array("i", token_ids),
+            rows,
+            scheduled.shape.threads,
+            tables,
+            scheduled.copies,
+            wanted,
+            sampling,
+        )
         return step, failed
+
+    def forget(self, step_id: int) -> None:
+        """A step is over, and all that it brought was handed out."""
+        self._members.pop(step_id, None)
 
     def stops(self, scheduled: DecoderStepScheduled, result: StepResult) -> list[SampleStopped]:
         """Which samples end because a stop string is in their text now."""
@@ -105,11 +125,9 @@ class DecoderDriver:
 
     def emit(self, emitted: TokenEmitted, result: StepResult, now_ns: int) -> None:
         """Hand a token to its owner."""
-        request_id, index, _, _, _, row = emitted
-        request = self._requests.get(request_id)
-        if request is not None:
-            assert isinstance(request, GenerateRequest)
-            request.emit(request.samples[index], result.sampled[row], now_ns)
+        _, _, _, _, step_id, row = emitted
+        request, sample = self._members[step_id][row]
+        request.emit(sample, result.sampled[row], now_ns)
 
     def finish(self, finished: SampleFinished) -> None:
         """A sample has said all."""

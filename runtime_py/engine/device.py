@@ -250,6 +250,7 @@ class Device:
                 self._outputs.pop(event.step_id, None)
                 self._errors.pop(event.step_id, None)
                 self._steps.pop(event.step_id, None)
+                self.decoder.forget(event.step_id)
         for model in self._models.values():
             model.changed()
 

@@ -64,10 +64,11 @@ class GenerateRequest:
         future: done when the request ended; raises why it failed.
         queue_ns: from arrival to its first step, -1 before.
         cached_tokens: tokens of the prompt that were not computed again.
+        same_rows: how a token is sampled does not depend on what came before it, so
+            `SampleState.row` is right for all of them.
     """
 
     __slots__ = (
-        "_active",
         "_prompt_counts",
         "_waiter",
         "aborted",
@@ -79,6 +80,7 @@ class GenerateRequest:
         "prompt",
         "queue_ns",
         "request_id",
+        "same_rows",
         "samples",
         "stop_ids",
     )
@@ -107,9 +109,8 @@ class GenerateRequest:
         self._waiter: asyncio.Future[None] | None = None
         penalties = (o.repetition_penalty, o.presence_penalty, o.frequency_penalty)
         self._prompt_counts = Counter(prompt) if penalties != (1.0, 0.0, 0.0) else None
-        # Only then does a row depend on what came before it
-        self._active = (
-            o.temperature > 0 or self._prompt_counts is not None or o.logits_mask is not None
+        self.same_rows = (
+            o.temperature == 0 and self._prompt_counts is None and o.logits_mask is None
         )
         row = SamplingRow(
             o.temperature,
@@ -137,8 +138,6 @@ class GenerateRequest:
         Raises:
             InvalidInput: the mask hook returned something that is no mask.
         """
-        if not self._active:
-            return sample.row
         penalized: Sequence[tuple[int, int, int]] = ()
         if self._prompt_counts is not None:
             before, own = self._prompt_counts, sample.counts

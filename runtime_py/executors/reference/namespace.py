@@ -28,9 +28,15 @@ class TorchNamespace:
         """Use ``device`` ("cpu", "cuda", "cuda:1").
 
         Raises:
-            InvalidInput: torch has no such device here.
+            InvalidInput: torch has no such device here, or is missing.
         """
-        import torch
+        try:
+            import torch
+        except ImportError as error:
+            raise InvalidInput(
+                f"device is {device!r}, which needs torch, and that cannot be imported "
+                f"({error}); install torch, or leave the device out"
+            ) from None
 
         self._torch = torch
         try:

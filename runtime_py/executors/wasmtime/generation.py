@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
-from operator import attrgetter, is_
+from itertools import accumulate, chain, repeat
+from operator import attrgetter, gt, is_
 
 from runtime_py.errors import InvalidInput
 from runtime_py.executors.base import ExecutorLimits, Sampled, SamplingRow, Step
@@ -30,9 +30,10 @@ _NUMBERS = attrgetter(
     "top_logprobs",
 )
 _BIAS = struct.Struct("<If")
-_SAMPLED = struct.Struct("<ifII160x")
+_SAMPLED_WORDS = 44  # of a v_sampled: token, logprob, number of top ones, padding, these
 _TOP = struct.Struct("<if")
 _TOP_AT = 16
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor, once per token
 _NO_MASK = 0xFFFFFFFF
 
 
@@ -98,17 +99,19 @@ class GenerationParts:
 
     def _write_tables(self, step: Step, kv_blocks: int) -> bool:
         """Whether every table covers its sequence, and all have room."""
-        blocks, starts = array("i"), array("I")
-        for (_, tokens, context, _), table in zip(step.seqs, step.block_tables, strict=True):
-            count = -(-(context + tokens) // KV_BLOCK)
-            if count > len(table) or count > kv_blocks:
+        tables = step.block_tables
+        sizes = [-(-(context + tokens) // KV_BLOCK) for _, tokens, context, _ in step.seqs]
+        lengths = list(map(len, tables))
+        if lengths != sizes:
+            if len(lengths) != len(sizes) or any(map(gt, sizes, lengths)):
                 return False
-            starts.append(len(blocks))
-            blocks += table if len(table) == count else table[:count]
-        if 4 * len(blocks) > len(self.blocks):
+            tables = [table[:size] for table, size in zip(tables, sizes, strict=True)]
+        starts = array("I", accumulate(sizes, initial=0))
+        blocks = b"".join(tables)
+        if max(sizes) > kv_blocks or not 4 * starts.pop() == len(blocks) <= len(self.blocks):
             return False
         _put(self.tables, starts)
-        _put(self.blocks, blocks)
+        self.blocks[: len(blocks)] = blocks
         return True
 
     def _write_rows(self, rows: Sequence[SamplingRow], vocab_size: int) -> bool:
@@ -137,18 +140,23 @@ class GenerationParts:
 
     def read(self, count: int) -> tuple[Sampled, ...]:
         """What the module sampled for ``count`` wanted rows."""
-        found = []
-        records = self.sampled[: count * _SAMPLED.size]
-        for i, (token, logprob, num_top, _) in enumerate(_SAMPLED.iter_unpack(records)):
-            if token < 0:
-                found.append(Sampled(-1, float("nan")))
-            elif num_top:
-                first = i * _SAMPLED.size + _TOP_AT
-                top = records[first : first + _TOP.size * num_top]
-                found.append(Sampled(token, logprob, tuple(_TOP.iter_unpack(top))))
-            else:
-                found.append(Sampled(token, logprob))
-        return tuple(found)
+        if not count:
+            return ()
+        size = 4 * _SAMPLED_WORDS
+        records = self.sampled[: count * size]
+        tokens = records.cast("i")[::_SAMPLED_WORDS].tolist()
+        logprobs: list[float] = [*records.cast("f")[1::_SAMPLED_WORDS]]
+        num_top = records.cast("I")[2::_SAMPLED_WORDS].tolist()
+        for row in [row for row, token in enumerate(tokens) if token < 0]:
+            logprobs[row], num_top[row] = float("nan"), 0
+        tops: Iterable[tuple[tuple[int, float], ...]] = repeat(())
+        if any(num_top):
+            firsts = range(_TOP_AT, len(records), size)
+            tops = [
+                tuple(_TOP.iter_unpack(records[first : first + _TOP.size * n]))
+                for first, n in zip(firsts, num_top, strict=True)
+            ]
+        return tuple([_new(Sampled, row) for row in zip(tokens, logprobs, tops, strict=False)])
 
     def release(self) -> None:
         for view in (
