@@ -27,7 +27,8 @@ class DecoderDriver:
 
     def __init__(self, requests: Mapping[int, EncodeRequest | GenerateRequest]) -> None:
         self._requests = requests
-        self._members: dict[int, list[tuple[GenerateRequest, SampleState]]] = {}  # by step: of its wanted rows
+        # Of the steps on the device: whose each wanted row is
+        self._members: dict[int, list[tuple[GenerateRequest, SampleState]]] = {}
         self._stopping = 0  # requests with stop strings that have not ended
 
     def begin(self, request: GenerateRequest) -> None:
