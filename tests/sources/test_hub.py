@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
@@ -178,8 +179,15 @@ def test_offline_without_a_cache(hub: Hub, tmp_path: Path) -> None:
     assert hub.requests == []
 
 
-def test_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
+def test_hub_that_cannot_be_reached(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub.utils import _http
+
+    pauses: list[float] = []  # which the hub's client makes between its attempts
+    monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=pauses.append))
     hub.close()
     with pytest.raises((ArtifactMissing, ArtifactError), match=r"cannot be reached|fetched") as e:
         resolve("owner/bird", offline=False, cache_dir=tmp_path)
     assert "\n" not in str(e.value)
+    assert pauses
