@@ -31,6 +31,7 @@ class DecoderBatch(NamedTuple):
     """The members of a step, in row order, with how many tokens each.
 
     Attributes:
+        num_streams: the first so many are streams, with a token each.
         copies: (source, target) blocks.
         is_retry: it holds one sequence of a failed step.
         overdue, blocked, binding, limit: as in `Why`.
@@ -38,6 +39,7 @@ class DecoderBatch(NamedTuple):
     """
 
     members: list[tuple[Sample, int]]
+    num_streams: int
     copies: list[tuple[int, int]]
     shape: StepShape
     bound: BoundBy
@@ -70,6 +72,7 @@ class _Fill:
         self.pairs = 0
         self.kv_tokens = 0
         self.bound = BoundBy.ALL
+        self.num_streams = 0
         self.preempted = False
         self._line = line
 
@@ -158,6 +161,7 @@ class DecoderBatcher:
                 prompts = [s for s in running if not (s.decodes or s.suspect)]
             if streams:
                 self._decode(fill, streams)
+                fill.num_streams = len(fill.members)
             if prompts or entrance.waiting:
                 self._prefill(fill, [s for s in prompts if s.resident], now_ns)
             if not fill.members:
@@ -170,6 +174,7 @@ class DecoderBatcher:
             fill.binding = -1
         return DecoderBatch(
             fill.members,
+            fill.num_streams,
             fill.copies,
             StepShape(len(fill.members), fill.num_tokens, fill.pairs, fill.kv_tokens, threads),
             fill.bound,

@@ -77,6 +77,7 @@ class DecoderResults:
     ) -> None:
         residents, kv = lane.residents, lane.residents.kv
         if step.is_retry:
+            step.members[0][0].suspect = 0
             residents.changed()
         for row in event.non_finite:
             sample = step.members[row][0]
@@ -91,16 +92,15 @@ class DecoderResults:
         for (sample, count), row in zip(step.members, step.rows, strict=True):
             if not sample.alive:
                 continue
-            sample.suspect = 0
-            if row < 0 or count > 1:
-                residents.changed()
             if row < 0:
                 kv.computed(sample.seq_id, count)
+                residents.changed()
                 residents.fork(sample)
                 continue
-            seq, token = sample.kv, sampled[row]
             if count > 1:
                 kv.computed(sample.seq_id, count - 1)
+                residents.changed()
+            seq, token = sample.kv, sampled[row]
             if seq.copy is None and (seq.computed + 1) % size:
                 seq.computed += 1  # what `advance` would do
                 seq.tokens.append(token)

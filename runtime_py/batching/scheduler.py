@@ -135,23 +135,23 @@ class Scheduler:
         members, shape = batch.members, batch.shape
         predicted_ns = lane.cost.predict(shape)
         step_id, charge_ns = self._begin(lane, shape, predicted_ns)
-        lane.residents.step_id = step_id
-        num_wanted = 0
-        rows: list[int] = []
-        seqs: list[DecoderSlice] = []
-        kv = lane.residents.kv
-        for sample, count in members:
-            seq = sample.kv
-            context = seq.computed
-            wanted = 1 if context + count == len(seq.tokens) else 0
+        residents = lane.residents
+        residents.step_id = step_id
+        num_wanted = batch.num_streams
+        rows = list(range(num_wanted))
+        for sample, count in members[num_wanted:]:
+            wanted = sample.left == count
             rows.append(num_wanted if wanted else -1)
             num_wanted += wanted
+        seqs: list[DecoderSlice] = []
+        for (sample, count), row in zip(members, rows, strict=True):
+            seq = sample.kv
             kept, blocks = len(seq.blocks), _SAME
             if seq.changed < kept:
-                kept, blocks = kv.changes(sample.seq_id)
+                kept, blocks = residents.kv.changes(sample.seq_id)
             sample.last_step = step_id
             request_id = sample.request.request_id
-            fields = (request_id, sample.index, context, count, wanted, kept, blocks)
+            fields = (request_id, sample.index, seq.computed, count, int(row >= 0), kept, blocks)
             seqs.append(_new(DecoderSlice, fields))
         self.running[step_id] = RunningDecoderStep(
             lane, members, shape, predicted_ns, charge_ns, batch.is_retry, rows, num_wanted

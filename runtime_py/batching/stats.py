@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from runtime_py.batching.types import FinishReason
@@ -34,10 +35,7 @@ class PredictionStats:
         self.predicted_ns += predicted_ns
         self.measured_ns += measured_ns
         percent = 100.0 * (abs(measured_ns - predicted_ns) / measured_ns)
-        bucket = 0
-        for bound in ERROR_BUCKETS:
-            if percent >= bound:
-                bucket = bound
+        bucket = ERROR_BUCKETS[bisect_right(ERROR_BUCKETS, percent) - 1]
         self.prediction_errors[bucket] = self.prediction_errors.get(bucket, 0) + 1
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from runtime_py.batching import (
+    Decision,
     DecoderStepScheduled,
     SampleFinished,
     SampleStopped,
@@ -60,7 +61,7 @@ class DecoderDriver:
             assert isinstance(request, GenerateRequest)
             sample = request.samples[index]
             table = sample.table
-            if blocks or kept < len(table):
+            if blocks:
                 # A new array: the last step's may still be read by the backend
                 table = sample.table = table[:kept]
                 table.extend(blocks)
@@ -124,11 +125,28 @@ class DecoderDriver:
             row += 1
         return events
 
-    def emit(self, emitted: TokenEmitted, result: StepResult, now_ns: int) -> None:
-        """Hand a token to its owner."""
-        _, _, _, _, step_id, row = emitted
-        request, sample = self._members[step_id][row]
-        request.emit(sample, result.sampled[row], now_ns)
+    def emit(
+        self, decisions: Sequence[Decision], results: Mapping[int, StepResult], now_ns: int
+    ) -> None:
+        """Hand every token among the decisions to its owner."""
+        last_id = -1
+        for decision in decisions:
+            if type(decision) is not TokenEmitted:
+                continue
+            _, _, token_id, _, step_id, row = decision
+            if step_id != last_id:
+                last_id = step_id
+                members, sampled = self._members[step_id], results[step_id].sampled
+            request, sample = members[row]
+            sample.tokens.append(token_id)
+            sample.fresh.append(sampled[row])
+            sample.last_ns = now_ns
+            if not sample.first_ns:
+                sample.first_ns = now_ns
+            if request.penalizes:
+                sample.counts[token_id] += 1
+            if request.waiter is not None:
+                request.wake()
 
     def finish(self, finished: SampleFinished) -> None:
         """A sample has said all."""

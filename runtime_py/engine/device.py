@@ -259,10 +259,12 @@ class Device:
         events += [RequestAborted(i) for i in self._cancelled(events)]
         now_ns = self.clock()
         outputs, requests = self._outputs, self.requests
-        for decision in self.core.handle_all(events, now_ns):
-            if type(decision) is TokenEmitted:  # by far the most
-                self.decoder.emit(decision, outputs[decision.step_id], now_ns)
-            elif isinstance(decision, StepScheduled | DecoderStepScheduled):
+        decisions = self.core.handle_all(events, now_ns)
+        self.decoder.emit(decisions, outputs, now_ns)
+        for decision in decisions:
+            if type(decision) is TokenEmitted:
+                continue  # by far the most
+            if isinstance(decision, StepScheduled | DecoderStepScheduled):
                 model = self._models[decision.lane]
                 self._steps[decision.step_id] = model, decision
                 model.start(decision)

@@ -64,25 +64,28 @@ class GenerateRequest:
         future: done when the request ended; raises why it failed.
         queue_ns: from arrival to its first step, -1 before.
         cached_tokens: tokens of the prompt that were not computed again.
+        waiter: who waits for the next `wake`.
+        penalizes: what came before a token makes it less likely to come again.
         same_rows: how a token is sampled does not depend on what came before it, so
             `SampleState.row` is right for all of them.
     """
 
     __slots__ = (
         "_prompt_counts",
-        "_waiter",
         "aborted",
         "arrival_ns",
         "cached_tokens",
         "future",
         "lane",
         "options",
+        "penalizes",
         "prompt",
         "queue_ns",
         "request_id",
         "same_rows",
         "samples",
         "stop_ids",
+        "waiter",
     )
 
     def __init__(
@@ -106,12 +109,11 @@ class GenerateRequest:
         self.arrival_ns = arrival_ns
         self.queue_ns = -1
         self.cached_tokens = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
         penalties = (o.repetition_penalty, o.presence_penalty, o.frequency_penalty)
-        self._prompt_counts = Counter(prompt) if penalties != (1.0, 0.0, 0.0) else None
-        self.same_rows = (
-            o.temperature == 0 and self._prompt_counts is None and o.logits_mask is None
-        )
+        self.penalizes = penalties != (1.0, 0.0, 0.0)
+        self._prompt_counts = Counter(prompt) if self.penalizes else Counter()
+        self.same_rows = not (o.temperature > 0 or self.penalizes or o.logits_mask is not None)
         row = SamplingRow(
             o.temperature,
             o.top_k,
@@ -139,7 +141,7 @@ class GenerateRequest:
             InvalidInput: the mask hook returned something that is no mask.
         """
         penalized: Sequence[tuple[int, int, int]] = ()
-        if self._prompt_counts is not None:
+        if self.penalizes:
             before, own = self._prompt_counts, sample.counts
             ids = sorted({*before, *own})
             penalized = [(i, before[i], own[i]) for i in ids]
@@ -159,30 +161,16 @@ class GenerateRequest:
         sample.texts.append(text)
         return sample.reader.stopped
 
-    def emit(self, sample: SampleState, sampled: Sampled, now_ns: int) -> None:
-        """A token is certain."""
-        sample.tokens.append(sampled.token_id)
-        sample.fresh.append(sampled)
-        if not sample.first_ns:
-            sample.first_ns = now_ns
-        sample.last_ns = now_ns
-        if self._prompt_counts is not None:
-            sample.counts[sampled.token_id] += 1
-        if self._waiter is not None:
-            self.wake()
-
     def wake(self) -> None:
         """Tell the reader that there is something new."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
-    async def changed(self) -> None:
-        """Wait for the next `wake`."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def changed(self) -> asyncio.Future[None]:
+        """Done at the next `wake`."""
+        self.waiter = self.future.get_loop().create_future()
+        return self.waiter
 
 
 def generation_error(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Lock
 
@@ -14,6 +13,7 @@ from runtime_py.executors.check import check_counts, check_generation, check_row
 from runtime_py.executors.completion import Done, complete
 from runtime_py.executors.wasmtime.device import Device
 from runtime_py.executors.wasmtime.modules import Variant
+from runtime_py.executors.wasmtime.pool import Leaders
 from runtime_py.executors.weights import WeightSource
 from runtime_py.program import Program, validate
 
@@ -32,9 +32,9 @@ class WasmtimeExecutor:
         self._lock = Lock()  # guards the two fields below
         self._in_flight = 0
         self._closed = False
-        self._leaders: ThreadPoolExecutor | None = None
+        self._leaders = Leaders(limits.concurrent_steps)
         # Runs when the executor is garbage or the interpreter ends, whichever is first.
-        self._finalizer = weakref.finalize(self, device.close)
+        self._finalizer = weakref.finalize(self, _end, self._leaders, device)
 
     @classmethod
     def from_weights(
@@ -135,19 +135,13 @@ class WasmtimeExecutor:
                     f"{self._limits.concurrent_steps}; wait for one to finish"
                 )
             self._in_flight += 1
-            if self._leaders is None:
-                self._leaders = ThreadPoolExecutor(
-                    self._limits.concurrent_steps, thread_name_prefix="volery-leader"
-                )
-            self._leaders.submit(self._answer, step, rows, done)
+            self._leaders.submit(lambda: self._answer(step, rows, done))
 
     def close(self) -> None:
         """Wait for the steps in flight, stop the threads, free the memory. Idempotent."""
         with self._lock:
             self._closed = True
-            leaders = self._leaders
-        if leaders is not None:
-            leaders.shutdown(wait=True)
+        self._leaders.stop()
         self._finalizer()
 
     def _checked(self, step: Step) -> array[int]:
@@ -173,6 +167,11 @@ class WasmtimeExecutor:
     def _step_over(self) -> None:
         with self._lock:
             self._in_flight -= 1
+
+
+def _end(leaders: Leaders, device: Device) -> None:
+    leaders.stop()
+    device.close()
 
 
 def _span(least: int, most: int) -> str:

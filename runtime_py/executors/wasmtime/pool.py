@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from queue import SimpleQueue
 
 from runtime_py.errors import DeviceLost
 from runtime_py.executors.wasmtime.calls import Instance
@@ -71,6 +72,49 @@ class Helpers:
                     abandon(instance, self._workspaces[index])
         finally:
             instance.close()
+
+
+class Leaders:
+    """Threads that run submitted steps, started with the first of them.
+
+    A step needs no future with a lock and a condition of its own, as `concurrent.futures`
+    makes them: that alone is half the price of handing one over.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # Daemons, as the helpers
+        self._threads = [
+            threading.Thread(
+                target=_lead, args=(self._jobs,), name=f"volery-leader-{i}", daemon=True
+            )
+            for i in range(count)
+        ]
+        self._started = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run ``job``, which does not raise, on one of the threads; one caller at a time."""
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the threads after the jobs that they have, and wait for them."""
+        if not self._started:
+            return
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # the last owner of the executor
+                thread.join()
+
+
+def _lead(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # it knows the executor, which may be garbage while the next one is awaited
 
 
 def abandon(instance: Instance, workspace: int) -> None:
