@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from runtime_py._compat import IS_PYODIDE, cache_folder
 from runtime_py.artifact.manifest import MANIFEST, MAX_MANIFEST_BYTES, FileEntry, Manifest
 from runtime_py.artifact.strict_json import looks_like_html
-from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, ArtifactUnsupported
+from runtime_py.errors import Aborted, ArtifactCorrupt, ArtifactMissing, ArtifactUnsupported
 
 Progress = Callable[[int, int], object]
 """(bytes that are here, bytes of the whole artifact); called from several threads, one at
@@ -50,7 +50,7 @@ def fetch(url: str, *, cache: Path | None = None, progress: Progress | None = No
     Args:
         url: http or https address of the artifact's folder; a query is kept for each file.
         cache: where artifacts are kept; None = the user's cache folder.
-        progress: told about every piece.
+        progress: told about every piece; what it raises ends the download.
 
     Raises:
         ArtifactUnsupported: neither http nor https, or a host without sockets.
@@ -102,9 +102,12 @@ def _fetch_all(url: str, folder: Path, manifest: Manifest, progress: Progress | 
 
     sizes = dict.fromkeys(manifest.files, 0)
     total, lock = sum(entry.bytes for entry in manifest.files.values()), Lock()
+    ended = False
 
     def note(name: str, size: int) -> None:
         with lock:
+            if ended:  # nobody waits for the other files to the end of their shards
+                raise Aborted("the download has ended; what has arrived is kept")
             sizes[name] = size
             if progress is not None:
                 progress(sum(sizes.values()), total)
@@ -118,6 +121,7 @@ def _fetch_all(url: str, folder: Path, manifest: Manifest, progress: Progress | 
             for job in jobs:
                 job.result()
         except BaseException:
+            ended = True
             for job in jobs:
                 job.cancel()
             raise

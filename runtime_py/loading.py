@@ -18,7 +18,7 @@ from runtime_py.chat import ChatRenderer, ChatTemplate
 from runtime_py.download import Progress, fetch, is_url
 from runtime_py.engine import Device, Engine, cost_profile
 from runtime_py.engine.hosted import checked_threads
-from runtime_py.errors import ArtifactCorrupt, InvalidInput
+from runtime_py.errors import Aborted, ArtifactCorrupt, InvalidInput
 from runtime_py.executors.base import KVFormat, ModelExecutor, SeqRow, Step
 from runtime_py.generation.loading import (
     check_decoder_goldens,
@@ -174,16 +174,24 @@ async def _prepared(
     verify: bool,
     progress: Progress | None,
 ) -> Prepared:
-    """`_prepare`, off the loop; when cancelled, what the thread still makes is closed."""
-    worker = Worker()
+    """`_prepare`, off the loop; when cancelled, a download ends with its next piece, and what
+    the thread still makes is closed."""
+    worker, cancelled = Worker(), False
+
+    def watched(here: int, total: int) -> None:
+        if cancelled:
+            raise Aborted("loading was cancelled; what has arrived is kept")
+        if progress is not None:
+            progress(here, total)
+
     prepared = asyncio.ensure_future(
-        worker.run(_prepare, source, options, tokenizer, verify, progress)
+        worker.run(_prepare, source, options, tokenizer, verify, watched)
     )
     try:
         return await asyncio.shield(prepared)
     except asyncio.CancelledError:
-        if not isinstance(options.executor, ModelExecutor):
-            prepared.add_done_callback(_discard)
+        cancelled = True
+        prepared.add_done_callback(partial(_discard, made=options.executor))
         raise
     finally:
         worker.close(wait=prepared.done())
@@ -256,9 +264,12 @@ def _template(artifact: Artifact) -> ChatTemplate:
     return ChatTemplate(source, bos_token=generation.bos_token, eos_token=generation.eos_token)
 
 
-def _discard(prepared: asyncio.Future[Prepared]) -> None:
+def _discard(prepared: asyncio.Future[Prepared], made: object) -> None:
+    """Close what nobody waits for, unless it is the caller's own executor."""
     if not prepared.cancelled() and prepared.exception() is None:
-        prepared.result().backend.close()
+        backend = prepared.result().backend
+        if backend is not made:
+            backend.close()
 
 
 def _info(manifest: Manifest, executor: ModelExecutor, max_context: int) -> ModelInfo:

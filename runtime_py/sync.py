@@ -153,6 +153,8 @@ class SyncModel:
 
     def _stop(self) -> None:
         self._stopped = True
+        # What was cancelled still ends, such as loading after Ctrl-C
+        asyncio.run_coroutine_threadsafe(_others_ended(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -163,6 +165,10 @@ def _listed(texts: str | Iterable[str]) -> str | Iterable[str]:
     if isinstance(texts, Iterator):
         return list(texts)
     return texts
+
+
+async def _others_ended() -> None:
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
 
 
 async def _next(stream: AsyncIterator[_T]) -> _T | None:

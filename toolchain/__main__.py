@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
+    # Until a command runs there is nothing to clean up, and what imports modules may
+    # swallow an exception.
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
     try:
         from toolchain.cli.app import main as run
     except ModuleNotFoundError as e:

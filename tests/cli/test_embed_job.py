@@ -18,6 +18,7 @@ from runtime_py.errors import InvalidInput, TooLong, VoleryError
 from tests.cli.embedders import DIMENSIONS, HashEmbedder, vector_of
 from toolchain.embedding import job, writers
 from toolchain.embedding.job import Embedded, EmbedJob
+from toolchain.embedding.journal import InputDigest, Journal, journal_path
 from toolchain.embedding.lock import exclusive
 from toolchain.embedding.readers import open_records
 from toolchain.embedding.settings import InputFormat, OutputFormat, Settings, Truncate, VectorType
@@ -296,6 +297,28 @@ def test_other_settings_do_not_continue(
     with pytest.raises(InvalidInput, match=rf"begun with {next(iter(change))} = .*--restart"):
         run(source, output, HashEmbedder(), asked)
     assert run(source, output, HashEmbedder(), asked, restart=True).resumed == 0
+
+
+def test_a_run_without_a_row_binds_nobody(tmp_path: Path, source: Path) -> None:
+    """Whoever mistypes an option can mend it and begin."""
+    output = tmp_path / "out.npy"
+    with pytest.raises(Stop):
+        run(source, output, stop_after(0), settings(OutputFormat.NPY, dimensions=9999))
+    assert [p.name for p in tmp_path.iterdir()] == ["texts.txt"]
+    partial = tmp_path / "out.npy.partial"  # as after a kill
+    partial.write_bytes(bytes(128))
+    other = settings(OutputFormat.NPY, executor="reference").as_json()
+    Journal(other, 0, 128, InputDigest().hexdigest()).save(journal_path(partial))
+    run(source, output, HashEmbedder(), settings(OutputFormat.NPY))
+    check_output(output, OutputFormat.NPY)
+
+
+def test_a_device_is_not_replaced(tmp_path: Path, source: Path) -> None:
+    output = tmp_path / "out.npy"
+    os.mkfifo(output)
+    with pytest.raises(InvalidInput, match="not a regular file"):
+        run(source, output, HashEmbedder(), settings(OutputFormat.NPY), overwrite=True)
+    assert output.is_fifo()
 
 
 def test_another_input_does_not_continue(tmp_path: Path, source: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
+import gc
 import hashlib
 import json
 import threading
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 import runtime_py as rt
-from runtime_py import download
+from runtime_py import download, sync
 from tests.engine.tiny import ids_of, run, truth, write_artifact
 
 SHARD = "weights-00001-of-00001.safetensors"
@@ -49,6 +52,10 @@ class Site:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
+
+    @property
+    def cache(self) -> Path:
+        return self.folder.parent / "cache"
 
     @property
     def url(self) -> str:
@@ -210,3 +217,70 @@ def test_a_cache_that_cannot_be_written_is_typed(site: Site, tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(rt.ArtifactMissing, match="cannot be written"):
         download.fetch(site.url, cache=tmp_path / "file")
+
+
+def test_what_progress_raises_ends_the_download(site: Site) -> None:
+    def progress(here: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        download.fetch(site.url, progress=progress)
+    kept = [p for p in site.cache.rglob("*.part") if p.stat().st_size]
+    assert kept
+    assert all(p.stat().st_size <= download._CHUNK for p in kept)
+    assert run_once(site) == 1
+
+
+def test_a_cancelled_load_ends_its_download_and_keeps_what_came(site: Site) -> None:
+    """Nobody waits for a hundred megabytes after Ctrl-C."""
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def progress(here: int, total: int) -> None:
+        begun.set()
+        assert cancelled.wait(30)
+
+    async def test() -> None:
+        task = asyncio.ensure_future(rt.load(site.url, executor="reference", progress=progress))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        cancelled.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("volery"):
+                await asyncio.to_thread(thread.join)
+
+    run(test)
+    assert not list(site.cache.rglob("manifest.json"))
+    assert [p for p in site.cache.rglob("*.part") if p.stat().st_size]
+    assert run_once(site) == 1
+
+
+def test_ctrl_c_while_a_script_loads_waits_for_the_thread(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No task is dropped where it stands, and nothing is left running."""
+    ending = threading.Event()
+    wait_for_others = sync._others_ended
+
+    async def others_ended() -> None:
+        ending.set()
+        await wait_for_others()
+
+    def progress(here: int, total: int) -> None:
+        if not ending.is_set():
+            _thread.interrupt_main()
+        assert ending.wait(30)
+
+    monkeypatch.setattr(sync, "_others_ended", others_ended)
+    with pytest.raises(KeyboardInterrupt):
+        rt.load_sync(site.url, executor="reference", progress=progress)
+    gc.collect()
+    assert caplog.records == []
+    assert not [t for t in threading.enumerate() if t.name.startswith("volery")]
+
+
+def run_once(site: Site) -> int:
+    """Loads and embeds one text."""
+    with rt.load_sync(site.url, executor="reference") as model:
+        return len([model.embed("hello")])

@@ -34,6 +34,15 @@ def test_it_appears_when_the_block_ends(tmp_path: Path) -> None:
     assert leftovers(target.parent, target) == []
 
 
+def test_where_nothing_can_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "file" / "out", tmp_path / "file" / "deep" / "out"):
+        with pytest.raises(InvalidInput, match=r"out cannot be written .*choose another folder"):
+            check_target(target, force=False)
+    check_target(tmp_path / "deep" / "out", force=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     target = tmp_path / "out"

@@ -92,8 +92,10 @@ def make_app() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit: 0, 1 for an error that we know, 2 for wrong usage,
     130 after Ctrl-C, 143 after SIGTERM."""
+    command = typer.main.get_command(make_app())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
-    make_app()()
+    command()
 
 
 def _terminate(number: int, frame: object) -> None:

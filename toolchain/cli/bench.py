@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolchain.cli import interrupt
 from toolchain.cli.loading import (
     DeviceOption,
     KVFormatOption,
@@ -20,6 +22,8 @@ from toolchain.cli.loading import (
 
 if TYPE_CHECKING:
     from runtime_py import Model
+    from runtime_py.artifact import Artifact
+    from runtime_py.executors.base import ModelExecutor
     from toolchain.bench import Client, Row
     from toolchain.cli.bench_display import BenchDisplay
 
@@ -86,7 +90,6 @@ def bench(
     encoders embed stretches of English.
     """
     from toolchain.bench.load import BenchOptions
-    from toolchain.cli import interrupt
 
     options = BenchOptions(
         executor.value,
@@ -134,9 +137,17 @@ class _Run:
         from toolchain.bench.load import facts, open_executor, open_model
         from toolchain.cli.bench_display import BenchDisplay, show
 
-        with loading(source, quiet=self._quiet) as progress:
-            folder = fetch(source, **progress) if is_url(source) else Path(source)
-            artifact, executor = open_executor(folder, self._options)
+        def opened(check: Callable[[], None]) -> tuple[Artifact, ModelExecutor]:
+            def progress(here: int, total: int) -> None:
+                check()
+                shown["progress"](here, total)
+
+            folder = fetch(source, progress=progress) if is_url(source) else Path(source)
+            check()
+            return open_executor(folder, self._options)
+
+        with loading(source, quiet=self._quiet) as shown:
+            artifact, executor = await interrupt.in_thread(opened)
         report: dict[str, Any] = {
             "format": "volery-bench",
             "version": 1,
@@ -145,7 +156,7 @@ class _Run:
         with BenchDisplay(quiet=self._quiet) as display:
             try:
                 if self._profile is not None:
-                    self._write_profile(artifact, executor, display)
+                    await self._write_profile(artifact, executor, display)
                 model = await open_model(artifact, executor)
             except BaseException:
                 executor.close()
@@ -162,20 +173,30 @@ class _Run:
                 typer.echo(f"profile: {self._profile}")
         return 0
 
-    def _write_profile(self, artifact: Any, executor: Any, display: BenchDisplay) -> None:
+    async def _write_profile(
+        self, artifact: Artifact, executor: ModelExecutor, display: BenchDisplay
+    ) -> None:
         from runtime_py.errors import InvalidInput
         from toolchain.bench import measure_profile
 
         assert self._profile is not None
         manifest = artifact.manifest
         generation = manifest.generation
-        measured = measure_profile(
-            executor,
-            model=manifest.model.id.rsplit("/", 1)[-1],
-            vocab_size=manifest.limits.vocab_size,
-            max_tokens=generation.max_context if generation else manifest.limits.max_tokens,
-            progress=lambda share: display.update("profile", share),
-        )
+
+        def measure(check: Callable[[], None]) -> dict[str, Any]:
+            def progress(share: float) -> None:
+                check()
+                display.update("profile", share)
+
+            return measure_profile(
+                executor,
+                model=manifest.model.id.rsplit("/", 1)[-1],
+                vocab_size=manifest.limits.vocab_size,
+                max_tokens=generation.max_context if generation else manifest.limits.max_tokens,
+                progress=progress,
+            )
+
+        measured = await interrupt.in_thread(measure)
         try:
             self._profile.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
         except OSError as e:

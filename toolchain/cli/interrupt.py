@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
+from runtime_py.errors import Aborted
+
+_T = TypeVar("_T")
 _INTERRUPTED = 128
 
 
@@ -37,3 +40,25 @@ async def _guarded(work: Coroutine[Any, Any, int]) -> int:
         if not received:
             raise
         return _INTERRUPTED + received[0]
+
+
+async def in_thread(work: Callable[[Callable[[], None]], _T]) -> _T:
+    """Run ``work(check)`` off the loop, so that signals are heard meanwhile.
+
+    ``work`` calls ``check`` now and then, which raises once the command is being ended.
+    Its thread has ended when this returns or raises.
+    """
+    ended = False
+
+    def check() -> None:
+        if ended:
+            raise Aborted("the command was ended")
+
+    working = asyncio.ensure_future(asyncio.to_thread(work, check))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        ended = True
+        await asyncio.wait({working})
+        working.exception()  # seen
+        raise

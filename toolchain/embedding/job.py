@@ -112,13 +112,16 @@ class EmbedJob:
         """Run to the end.
 
         However it ends early (an error in the input, cancellation, a kill), a later run
-        with equal settings continues, if ``resumable``.
+        with equal settings continues, if ``resumable``. Without a row there is nothing to
+        continue, and nothing is left.
 
         Raises:
-            InvalidInput: the output exists; the input breaks its format; what an earlier
-                run left does not fit this one.
+            InvalidInput: the output exists, or is no file; the input breaks its format; what
+                an earlier run left does not fit this one.
             VoleryError: what the model raised, with the line it raised it for.
         """
+        if self.output.exists() and not self.output.is_file():
+            raise InvalidInput(f"{self.output} is not a regular file; choose another name")
         if self.output.exists() and not self._overwrite:
             raise InvalidInput(
                 f"{self.output} exists already; --overwrite replaces it, or choose another name"
@@ -145,8 +148,9 @@ class EmbedJob:
             await asyncio.to_thread(writer.finish, self._rows, self.output)
         except BaseException:
             writer.close()
-            if not self._resumable:
+            if not (self._resumable and self._rows):  # nothing that a later run could use
                 self.partial.unlink(missing_ok=True)
+                self._journal_path.unlink(missing_ok=True)
             raise
         self._journal_path.unlink(missing_ok=True)
         return JobResult(
@@ -158,7 +162,7 @@ class EmbedJob:
         if self._restart or not self.partial.exists():
             return None
         journal = Journal.load(self._journal_path)
-        if journal is None:
+        if journal is None or not journal.rows:
             return None
         if not self._resumable:
             raise InvalidInput(

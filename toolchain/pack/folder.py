@@ -17,16 +17,26 @@ def check_target(target: Path, *, force: bool) -> None:
     """``target`` may be written: it is absent, empty, or an artifact that ``force`` replaces.
 
     Raises:
-        InvalidInput: something else is there; it is never deleted.
+        InvalidInput: something else is there, which is never deleted, or the folder that
+            it would lie in cannot be written to.
     """
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not (target / MANIFEST).is_file():
+    try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            if not (target / MANIFEST).is_file():
+                raise InvalidInput(
+                    f"{target} exists and is not an artifact, so it is left alone; "
+                    "choose another folder"
+                )
+            if not force:
+                raise InvalidInput(f"{target} already holds an artifact; use --force to replace it")
+        parents = Path(os.path.abspath(target)).parents
+        parent = next(p for p in parents if p.exists())
+        with tempfile.TemporaryDirectory(prefix=".volery-", dir=parent):
+            pass  # permissions and read-only file systems show only so
+    except OSError as e:
         raise InvalidInput(
-            f"{target} exists and is not an artifact, so it is left alone; choose another folder"
-        )
-    if not force:
-        raise InvalidInput(f"{target} already holds an artifact; use --force to replace it")
+            f"{target} cannot be written ({e.strerror}); choose another folder"
+        ) from None
 
 
 @contextlib.contextmanager
