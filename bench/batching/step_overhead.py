@@ -6,14 +6,15 @@ In microseconds a step, each as the best and the quartiles over the steps that c
 every stream:
 
     whole     from the end of one step to the end of the next, less the time inside wasm
-    loop      of that, CPU time of the event loop: the scheduler, tokens to their streams,
-              block tables, sampling rows, and what `submit` does
+    loop      of that, CPU time of the event loop until the next step is handed over: the
+              scheduler, tokens to their streams, block tables, sampling rows, `submit`
     backend   of that, time around the call into wasm: the copy of the step into wasm
               memory and of the sampled tokens out of it
-    readers   CPU time of the tasks that turn tokens into text, on average; they run while
-              the next step is inside wasm
+    delivery  CPU time of the event loop after that: waking those who read the tokens
+    readers   CPU time of the tasks that turn tokens into text, on average
 
-What is left of the whole is the way to the backend's thread and back. Without an artifact
+The last two run while the next step is inside wasm. What is left of the whole is the way
+to the backend's thread and back. Without an artifact
 a tiny decoder with random weights runs, whose kernels leave the caches warm.
 """
 
@@ -41,12 +42,14 @@ class Stopwatch:
     Attributes:
         ends: (streams, moment, nanoseconds inside wasm) of every step.
         full: the last step that only had streams.
+        handed_over: CPU time of the submitting thread when it had submitted the last step.
     """
 
     def __init__(self, inner: ModelExecutor) -> None:
         self.inner = inner
         self.ends: list[tuple[int, int, int]] = []
         self.full: Step | None = None
+        self.handed_over = 0
 
     @property
     def name(self) -> str:
@@ -68,6 +71,7 @@ class Stopwatch:
         if _streams(step) == self.limits.max_seqs:
             self.full = step
         self.inner.submit(step, note)
+        self.handed_over = time.thread_time_ns()
 
     def close(self) -> None:
         """The benchmark closes the executor, when it has timed `around`."""
@@ -95,23 +99,23 @@ class TimedDevice(Device):
     """The driver, with a stopwatch on what a step's end sets off.
 
     Attributes:
-        loop_ns: CPU time of the loop for each call of the core.
+        loop_ns, delivery_ns: CPU time of the loop for each step that follows another, until
+            it was handed over and after that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Stopwatch) -> None:
         super().__init__()
         self.loop_ns: list[int] = []
-        self._before_ns = 0
+        self.delivery_ns: list[int] = []
+        self._watch = watch
 
     def _completed(self, step_id: int, result: StepResult | BaseException) -> None:
         started = time.thread_time_ns()
         super()._completed(step_id, result)
-        self._before_ns = time.thread_time_ns() - started
-
-    def _flush(self) -> None:
-        started = time.thread_time_ns()
-        super()._flush()
-        self.loop_ns.append(time.thread_time_ns() - started + self._before_ns)
+        handed_over, ended = self._watch.handed_over, time.thread_time_ns()
+        if handed_over > started:
+            self.loop_ns.append(handed_over - started)
+            self.delivery_ns.append(ended - handed_over)
 
 
 def _streams(step: Step) -> int:
@@ -150,13 +154,13 @@ def loaded(path: str, seqs: int, threads: int) -> tuple[ModelExecutor, int]:
 
 async def measure(
     watch: Stopwatch, seqs: int, steps: int, options: GenerateOptions
-) -> tuple[list[int], float]:
+) -> tuple[list[int], list[int], float]:
     """Run ``seqs`` streams, each read by a task of its own, through ``steps`` steps.
 
     Returns:
-        loop nanoseconds of each call of the core, and of the readers per step.
+        nanoseconds of the loop and of delivery for each step, and of the readers per step.
     """
-    device = TimedDevice()
+    device = TimedDevice(watch)
     engine = Engine(watch, 0, max_context=400, device=device)
 
     async def read(i: int) -> None:
@@ -170,9 +174,9 @@ async def measure(
     started = time.thread_time_ns()
     for _ in range(max(steps // options.max_tokens, 1)):
         await asyncio.gather(*[read(i) for i in range(seqs)])
-    spent = time.thread_time_ns() - started - sum(device.loop_ns)
+    spent = time.thread_time_ns() - started - sum(device.loop_ns) - sum(device.delivery_ns)
     await engine.close()
-    return device.loop_ns, spent / len(watch.ends)
+    return device.loop_ns, device.delivery_ns, spent / len(watch.ends)
 
 
 def main() -> None:
@@ -195,16 +199,21 @@ def main() -> None:
         ignore_eos=True,
     )
     watch = Stopwatch(executor)
-    loop_ns, readers_ns = asyncio.run(measure(watch, args.seqs, args.steps, options))
+    loop_ns, delivery_ns, readers_ns = asyncio.run(measure(watch, args.seqs, args.steps, options))
     whole, around = watch.whole(args.seqs), watch.around()
     executor.close()
     wasm_us = statistics.median([ns for _, _, ns in watch.ends]) / 1e3
     print(f"{len(whole)} steps of {args.seqs} streams, {wasm_us:.0f} us in wasm")
-    for name, values in (("whole", whole), ("loop", loop_ns), ("backend", around)):
+    for name, values in (
+        ("whole", whole),
+        ("loop", loop_ns),
+        ("backend", around),
+        ("delivery", delivery_ns),
+    ):
         low, middle, high = (q / 1e3 for q in statistics.quantiles(values, n=4))
         best = min(values) / 1e3
-        print(f"{name:<8}best {best:.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us")
-    print(f"readers {readers_ns / 1e3:.0f} us on average")
+        print(f"{name:<9}best {best:.0f} us, quartiles {low:.0f} {middle:.0f} {high:.0f} us")
+    print(f"readers  {readers_ns / 1e3:.0f} us on average")
 
 
 if __name__ == "__main__":

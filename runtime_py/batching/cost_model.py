@@ -139,14 +139,14 @@ class CostModel:
             p[4] * (shape.sum_len_sq / k) / measured,
             p[5] * (shape.kv_tokens / k) / measured,
         )
-        self._decay(self._keep)
+        keep = self._keep
         squares = starmap(mul, combinations_with_replacement(z, 2))
-        self._a = [a + zz for a, zz in zip(self._a, squares, strict=True)]
-        self._b = [b + zi for b, zi in zip(self._b, z, strict=True)]
+        self._a = [a * keep + zz for a, zz in zip(self._a, squares, strict=True)]
+        self._b = [b * keep + zi for b, zi in zip(self._b, z, strict=True)]
         # Not sum(): since Python 3.12 it compensates, and hosts would learn different things
         total = z[0] + z[1] + z[2] + z[3] + z[4] + z[5]
-        self._common_num += total
-        self._common_den += total * total
+        self._common_num = self._common_num * keep + total
+        self._common_den = self._common_den * keep + total * total
 
     def _solve(self) -> None:
         """Coordinate descent, written out: this runs in every step of every stream."""

@@ -127,8 +127,14 @@ class DecoderDriver:
 
     def emit(
         self, decisions: Sequence[Decision], results: Mapping[int, StepResult], now_ns: int
-    ) -> None:
-        """Hand every token among the decisions to its owner."""
+    ) -> list[GenerateRequest]:
+        """Hand every token among the decisions to its owner.
+
+        Returns:
+            Requests whose readers are to be woken. That takes longer than all else here, so
+            it waits until the next step is on its way.
+        """
+        woken: list[GenerateRequest] = []
         last_id = -1
         for decision in decisions:
             if type(decision) is not TokenEmitted:
@@ -146,7 +152,8 @@ class DecoderDriver:
             if request.penalizes:
                 sample.counts[token_id] += 1
             if request.waiter is not None:
-                request.wake()
+                woken.append(request)
+        return woken
 
     def finish(self, finished: SampleFinished) -> None:
         """A sample has said all."""

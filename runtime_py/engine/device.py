@@ -223,8 +223,9 @@ class Device:
                 bad = tuple(i for i, s in enumerate(statuses) if s != SeqStatus.OK)
             if isinstance(step, DecoderStepScheduled):
                 ids = tuple([s[0] for s in result.sampled])
-                self.post(StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad, ids))
-                self._events += self.decoder.stops(step, result)
+                event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad, ids)
+                self._events += (event, *self.decoder.stops(step, result))
+                self._flush()  # at once: streams wait for their next tokens
                 return
             event = StepCompleted(step_id, StepOutcome.OK, result.device_ns, bad)
         else:
@@ -238,7 +239,9 @@ class Device:
         self.post(event)
 
     def _flush(self) -> None:
-        self._flush_handle = None
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
         events, self._events = self._events, []
         if self._broken is None:
             try:
@@ -260,7 +263,7 @@ class Device:
         now_ns = self.clock()
         outputs, requests = self._outputs, self.requests
         decisions = self.core.handle_all(events, now_ns)
-        self.decoder.emit(decisions, outputs, now_ns)
+        woken = self.decoder.emit(decisions, outputs, now_ns)
         for decision in decisions:
             if type(decision) is TokenEmitted:
                 continue  # by far the most
@@ -281,6 +284,8 @@ class Device:
                 del requests[decision.request_id]
             elif isinstance(decision, Idle):
                 self._set_timer(decision.wake_at_ns)
+        for generation in woken:
+            generation.wake()
 
     def _break(self, error: Exception) -> None:
         """A trace that cannot be written, or a bug: nobody may wait for ever because of it."""

@@ -147,8 +147,12 @@ class Device:
         words = sampling_words(vocab_size, limits.max_wanted)
         return CacheSizes(limits.kv_blocks, kv_format, limits.max_wanted, words)
 
-    def run(self, step: Step, rows: array[int]) -> StepResult:
-        """Execute ``step``, whose sequence rows lie flat in ``rows`` (u32)."""
+    def run(self, step: Step, rows: array[int], begun: threading.Lock | None = None) -> StepResult:
+        """Execute ``step``, whose sequence rows lie flat in ``rows`` (u32).
+
+        Args:
+            begun: released when the step is about to be inside wasm.
+        """
         seat = self._seats.get()
         if seat is None:
             self._seats.put(None)  # for the next caller that waits
@@ -161,7 +165,7 @@ class Device:
             if step.threads > 1 and self._helpers is not None:
                 helpers = self._helpers.take(step.threads - 1, seat.workspace)
             self.check_alive()  # now: a helper that died is given back after the loss is known
-            return self._execute(seat, helpers, step, rows)
+            return self._execute(seat, helpers, step, rows, begun)
         except DeviceLost as error:
             self._lose(error)
             if helpers:
@@ -173,7 +177,14 @@ class Device:
             instance.release()
             self._seats.put(seat)
 
-    def _execute(self, seat: Seat, helpers: list[int], step: Step, rows: array[int]) -> StepResult:
+    def _execute(
+        self,
+        seat: Seat,
+        helpers: list[int],
+        step: Step,
+        rows: array[int],
+        begun: threading.Lock | None,
+    ) -> StepResult:
         # After a step's kernels every cache is cold: each Python line here costs about a
         # microsecond, so there are few of them.
         call, tokens = seat.instance.call, step.token_ids
@@ -184,6 +195,8 @@ class Device:
         generation = seat.generation
         if generation is not None:
             generation.write(seat.header, step, self._program, self._limits)
+        if begun is not None:
+            begun.release()
         start = time.perf_counter_ns()
         if helpers:
             for rank, helper in enumerate(helpers, 1):

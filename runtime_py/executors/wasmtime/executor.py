@@ -17,6 +17,11 @@ from runtime_py.executors.wasmtime.pool import Leaders
 from runtime_py.executors.weights import WeightSource
 from runtime_py.program import Program, validate
 
+# What the caller of `submit` waits for the other thread to be inside wasm. Python runs one
+# thread at a time: if the caller, an event loop with tokens to deliver, went on at once, the
+# step would begin when it has nothing left to do.
+_HANDOVER_S = 0.001
+
 
 class WasmtimeExecutor:
     """A model in a wasm memory; its steps run on the calling thread and its helpers.
@@ -135,7 +140,11 @@ class WasmtimeExecutor:
                     f"{self._limits.concurrent_steps}; wait for one to finish"
                 )
             self._in_flight += 1
-            self._leaders.submit(lambda: self._answer(step, rows, done))
+            begun = Lock()
+            begun.acquire()
+            self._leaders.submit(lambda: self._answer(step, rows, done, begun))
+        if self._limits.concurrent_steps == 1:
+            begun.acquire(timeout=_HANDOVER_S)
 
     def close(self) -> None:
         """Wait for the steps in flight, stop the threads, free the memory. Idempotent."""
@@ -161,8 +170,8 @@ class WasmtimeExecutor:
             check_generation(self._program, self._limits, step)  # an encoder takes none of it
         return rows
 
-    def _answer(self, step: Step, rows: array[int], done: Done) -> None:
-        complete(done, lambda: self._device.run(step, rows), self._step_over)
+    def _answer(self, step: Step, rows: array[int], done: Done, begun: Lock) -> None:
+        complete(done, lambda: self._device.run(step, rows, begun), self._step_over)
 
     def _step_over(self) -> None:
         with self._lock:
