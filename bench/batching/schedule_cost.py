@@ -1,12 +1,15 @@
 """What one decision of the batching core costs: 64 running sequences, n waiting.
 
-    python -m bench.batching.schedule_cost [--tenants 20]
+    python -m bench.batching.schedule_cost [--tenants 20] [--pyodide]
 
 An encoder's round ends one step of 64 sequences and lets the core fill the next one from
 the queue, which also delivers 64 results. A decoder's round gives 64 streams a token
 each; now and then one ends and a prompt takes its place. Prints, in microseconds of CPU
 time, the median of the call and of the scheduling in it alone, the latter's worst tenth,
 and how the median grew since the line above, beside the growth of n log n.
+
+With --pyodide the same code runs in Pyodide under Node (`npm ci` in demo/ installs it);
+the time is then that of the clock, since there is only one thread.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from runtime_py.batching import (
     BatchingCore,
@@ -38,6 +44,7 @@ from runtime_py.batching.scheduler import Scheduler
 Step = StepScheduled | DecoderStepScheduled
 RUNNING = 64
 SIZES = (64, 1_000, 10_000, 100_000)
+_clock_ns = time.perf_counter_ns if sys.platform == "emscripten" else time.thread_time_ns
 
 
 class _Timed(Scheduler):
@@ -46,9 +53,9 @@ class _Timed(Scheduler):
     last_us = 0.0
 
     def schedule(self, now_ns: int) -> list[Step]:
-        started = time.thread_time_ns()
+        started = _clock_ns()
         scheduled = super().schedule(now_ns)
-        self.last_us = (time.thread_time_ns() - started) / 1e3
+        self.last_us = (_clock_ns() - started) / 1e3
         return scheduled
 
 
@@ -86,9 +93,9 @@ class Bench:
             event = StepCompleted(
                 step.step_id, StepOutcome.OK, 9_000_000, (), tuple([token] * wanted)
             )
-            started = time.thread_time_ns()
+            started = _clock_ns()
             decisions = self.core.handle(event, self._now_ns)
-            calls.append((time.thread_time_ns() - started) / 1e3)
+            calls.append((_clock_ns() - started) / 1e3)
             schedules.append(self.timed.last_us)
             self.step = next(
                 d for d in decisions if isinstance(d, StepScheduled | DecoderStepScheduled)
@@ -144,14 +151,19 @@ def main() -> None:
     )
     parser.add_argument("--tenants", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=300)
+    parser.add_argument("--waiting", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--pyodide", action="store_true", help="measure there")
     args = parser.parse_args()
+    if args.pyodide:
+        _in_pyodide(args)
+        return
     print(
         f"{'lane':>8} {'waiting':>8} {'handle us':>10} {'schedule us':>12} {'p90':>6} "
         f"{'growth':>7} {'n log n':>8}"
     )
     for name, bench in (("encoder", encoder), ("decoder", decoder)):
         before, size = 0.0, 0
-        for waiting in SIZES:
+        for waiting in args.waiting:
             calls, schedules = bench(waiting, args.tenants).rounds(args.repeats)
             median = statistics.median(schedules)
             p90 = statistics.quantiles(schedules, n=10)[-1]
@@ -164,6 +176,17 @@ def main() -> None:
                 f"{p90:>6.0f} {growth:>7} {limit:>8}"
             )
             before, size = median, waiting
+
+
+def _in_pyodide(args: argparse.Namespace) -> None:
+    """Run this very module there; the standard output is shared."""
+    from bench.kernels.__main__ import default_node
+
+    script = Path(__file__).with_name("pyodide.mjs")
+    options = ["--tenants", str(args.tenants), "--repeats", str(args.repeats)]
+    options += ["--waiting", *map(str, args.waiting)]
+    command = [default_node(), str(script), "bench.batching.schedule_cost", *options]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
