@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from toolchain.sources import ModelSource
@@ -24,6 +25,11 @@ LANGUAGE_MODEL = "SmolLM2-135M-Instruct"
 KEEP_SECONDS = 3 * 3600
 EXPORT_SECONDS = 1800
 _SOURCES = {".py", ".txt", ".c", ".h"}
+
+# Hypothesis' own profile for CI: the same examples in every run, and no time limit, which a
+# busy machine would break. `--hypothesis-profile=explore` looks for new examples.
+settings.load_profile("ci")
+settings.register_profile("explore", derandomize=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

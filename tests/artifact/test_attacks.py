@@ -76,7 +76,7 @@ def test_E10_truncation_at_every_structural_border(
                 assert "\n" not in str(e.value)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_E10_any_flipped_bit_is_found_by_the_hash(
     data: st.DataObject, pristine: Path, copies: Callable[[], Path]
@@ -92,7 +92,7 @@ def test_E10_any_flipped_bit_is_found_by_the_hash(
     assert name in str(e.value)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_damage_under_a_matching_hash_never_escapes_as_another_error(
     data: st.DataObject, pristine: Path, copies: Callable[[], Path]
@@ -109,7 +109,7 @@ def test_damage_under_a_matching_hash_never_escapes_as_another_error(
     refuses_in_one_line_or_accepts(lambda: read_everything(folder))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_manifest_gives_a_manifest_or_a_typed_error(
     data: st.DataObject, pristine: Path, copies: Callable[[], Path]
@@ -266,7 +266,7 @@ def test_header_lengths_are_bounded_before_anything_is_read(length: int) -> None
         header_bytes(struct.pack("<Q", length), "x", 900)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_any_header_bytes_give_entries_or_a_typed_error(data: bytes, extra: int) -> None:
     refuses_in_one_line_or_accepts(lambda: parse_header(data, "x", 8 + len(data) + extra))

@@ -32,7 +32,6 @@ AnyWorld = TypeVar("AnyWorld", bound=VirtualWorld)
 LIVES = settings(
     max_examples=50,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

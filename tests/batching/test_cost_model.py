@@ -45,7 +45,7 @@ def worst_error(m: CostModel, rng: random.Random, scale: float = 1.0) -> float:
     return max(errors)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(samples, shapes, st.integers(0, 100), st.integers(0, 10**5))
 def test_predictions_are_positive_finite_and_never_fall_with_work(
     data: list[tuple[StepShape, int]], s: StepShape, seqs: int, tokens: int
@@ -63,7 +63,7 @@ def test_predictions_are_positive_finite_and_never_fall_with_work(
     assert m.error >= 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(samples)
 def test_the_same_samples_give_the_same_model(data: list[tuple[StepShape, int]]) -> None:
     a, b = model(), model()

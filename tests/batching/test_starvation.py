@@ -21,7 +21,7 @@ from tests.batching.virtual import MS, AnyStep
 from tests.batching.world import World
 
 BULK = TrafficClass.THROUGHPUT
-LOADS = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+LOADS = settings(max_examples=20, suppress_health_check=list(HealthCheck))
 
 
 @LOADS

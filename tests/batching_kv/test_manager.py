@@ -333,4 +333,4 @@ class KVMachine(RuleBasedStateMachine):
 
 
 TestKVMachine = KVMachine.TestCase
-TestKVMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestKVMachine.settings = settings(max_examples=50, stateful_step_count=40)

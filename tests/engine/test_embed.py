@@ -122,7 +122,7 @@ texts_strategy = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(texts_strategy, st.integers(0, 10**6))
 def test_E4_E3_E2_bytes_do_not_depend_on_batch_or_order(texts: list[str], seed: int) -> None:
     order = random.Random(seed).sample(texts, len(texts))

@@ -19,7 +19,7 @@ UNLIMITED.no_padding()
 UNLIMITED.no_truncation()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.text("ab c\u200bé漢\n", max_size=120), max_size=6))
 def test_ids_and_counts(texts: list[str]) -> None:
     encoded = OURS.encode(texts)

@@ -91,7 +91,7 @@ def test_special_tokens_have_no_text() -> None:
 
 
 @given(st.text("ab\n", max_size=30), st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_stop_strings_end_the_text_wherever_it_is_cut(text: str, stops: list[str]) -> None:
     whole = min([text.find(s) for s in stops if s in text], default=len(text))
     for size in (1, 2, 3, 7, 100):

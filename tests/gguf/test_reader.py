@@ -74,7 +74,7 @@ def test_every_truncation_is_typed(tiny: Path, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 1200), st.integers(0, 255))
 def test_a_changed_byte_is_read_or_typed(tiny: Path, at: int, value: int) -> None:
     raw = bytearray(tiny.read_bytes())

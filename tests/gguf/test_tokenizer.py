@@ -83,7 +83,7 @@ def test_byte_level_ids(pre: str, tmp_path: Path) -> None:
     ranks = {m: i for i, m in enumerate(MERGES)}
     patterns, whole = PRES[pre]
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
     @example("a1b22 333 4444")
     def check(text: str) -> None:
@@ -165,7 +165,7 @@ def test_sentencepiece_ids(prefix: bool, tmp_path: Path) -> None:
     joinable = {p: i for p, i in vocab.items() if PIECE_TYPES[i] in (1, 6) or p in user}
     alphabet = "abcdehlorw1, zé🙂" if prefix else "abcdehlorw1, \n  zé🙂"
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.text(st.sampled_from(alphabet), max_size=20))
     @example("hello world, aab")
     def check(text: str) -> None:

@@ -26,7 +26,6 @@ GOLDEN = load()
 SETTINGS = settings(
     max_examples=40,
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -111,7 +111,7 @@ def test_a_fork_gives_the_bits_of_the_whole(models: Models, fmt: F, bits: int) -
     seed=st.integers(0, 99),
     data=st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_C14_any_schedule_gives_the_bits_of_the_whole(
     models: Models, lengths: list[int], seed: int, data: st.DataObject
 ) -> None:

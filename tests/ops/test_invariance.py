@@ -63,7 +63,7 @@ def _ids(random: Random, n: int) -> list[int]:
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 @given(texts=texts, data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_E2_E4_a_vector_does_not_depend_on_batch_order_or_threads(
     models: Models, fmt: TensorFormat, texts: list[list[int]], data: st.DataObject
 ) -> None:

@@ -23,7 +23,7 @@ HEADER = 64
 
 
 @given(programs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_round_trip(program: Program) -> None:
     data = program.encode()
     assert Program.decode(data) == program
@@ -43,7 +43,7 @@ def test_absent_trailing_fields_read_as_their_defaults() -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ArtifactError):
         Program.decode(data)
@@ -57,7 +57,7 @@ def test_every_truncation_is_corrupt(data: bytes) -> None:
 
 
 @given(damaged())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_damaged_bytes_are_refused_or_still_run(data: bytes) -> None:
     """Whatever passes validation cannot make a backend reach outside its slots."""
     try:

@@ -54,7 +54,7 @@ def test_block_codes_decode_to_what_was_meant(fmt: TensorFormat, shape: tuple[in
         assert np.abs(decoded - weight).max() <= 4 * step.max()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 4),
     st.integers(1, 70),

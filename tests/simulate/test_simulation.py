@@ -74,7 +74,7 @@ def check(result: Run) -> None:
         assert sum(s.num_tokens for s in steps) == done + made + recomputed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     policy=st.sampled_from([n for n, i in POLICIES.items()]),
     workload=st.sampled_from(sorted(WORKLOADS)),
@@ -96,7 +96,7 @@ def test_two_models_share_a_device(policy: str) -> None:
     assert {s.lane for s in result.log.steps} == set(BOTH)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     policy=st.sampled_from([n for n, i in POLICIES.items() if i.kind is DECODER.kind]),
     blocks=st.integers(16, 40),

@@ -209,7 +209,7 @@ def test_a_missing_trace_and_an_unknown_workload_are_refused(tmp_path: Path) -> 
         build_workload("azure", Plan(LANES))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     name=st.sampled_from([n for n in sorted(WORKLOADS) if n != "closed-loop"]),
     seed=st.integers(0, 10**6),

@@ -73,7 +73,7 @@ def schedules(draw: st.DrawFn) -> tuple[Paged, Paged]:
     return one_by_one(sequences), cut
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     schedules(),
     st.sampled_from([(I4, 8, 0), (I4, 16, 0), (I8, 8, 20), (S8, 16, 33)]),

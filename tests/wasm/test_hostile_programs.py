@@ -68,7 +68,7 @@ def run_if_accepted(host: Host, data: bytes) -> None:
     assert set(host.statuses(3)) <= {0, 1}
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(mutations())
 def test_mutated_programs_are_refused_or_run(data: bytes) -> None:
     host = Host("simd", max_pages=1024)
@@ -93,7 +93,7 @@ def _reason(data: bytes) -> str:
     return "accepted"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=512), st.sampled_from(VALID), st.integers(0, 200))
 def test_arbitrary_bytes_and_truncations(tail: bytes, valid: bytes, keep: int) -> None:
     host = Host("simd", max_pages=1024)

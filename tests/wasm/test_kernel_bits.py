@@ -95,12 +95,14 @@ def test_E14_extreme_codes_give_the_same_bits_in_both_builds(
     x[3, :64] = 0
     # of 16-bit codes, those whose low byte is -128, -127 or 127
     x[4] = rng.choice(np.array([32639, 128, -128, 127, 32512 - 128, -32639], F), 128)
+    # low bytes of -128 against the top weight: the least that sums of pairs have to hold
+    x[5], x[5, ::32] = 128, 32639
     for rows in (9, 1, 2, 3):
         check(format, x[9 - rows :], codes, bits=bits)
         check(format, x[4 : 4 + rows], codes, bits=bits)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(FORMATS),
     st.sampled_from([8, 16]),
@@ -128,14 +130,14 @@ def test_random_shapes(
 def test_a_row_has_the_same_bits_in_every_tile(
     variant: str, format: TensorFormat, bits: int
 ) -> None:
-    """19 panels of columns: 4 streams of 4 and 3 single ones, or 2 of 9 and one."""
+    """19 panels of columns: 4 runs of 4 and 3 single ones, or 2 of 9 and one."""
     program = models.linear(format, 96, 150, 40, bits)
     parts = models.random_parts(program)
     together = run(variant, program, parts, 39)
     host = Host(variant)
     assert host.create(program.encode()) == OK
     host.load(program, parts)
-    runs = ((0, 1), (5, 2), (6, 3), (0, 4), (20, 5), (3, 7), (10, 8), (36, 3), (38, 1), (7, 32))
+    runs = ((0, 1), (5, 2), (6, 3), (0, 4), (20, 5), (3, 7), (10, 8), (36, 3), (38, 1), (7, 32), (2, 13))
     for first, count in runs:
         host.fill([count], range(first, first + count))
         assert host.call("v_run", 0) == OK
@@ -146,7 +148,7 @@ def test_a_row_has_the_same_bits_in_every_tile(
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(LENGTHS, st.integers(0, 49), st.randoms(use_true_random=False))
 def test_a_sequence_has_the_same_bits_in_every_batch(
     lengths: list[int], seed: int, random: object
