@@ -108,6 +108,14 @@ class Decoders(LifeMachine[DecoderWorld]):
         assert residents.seats == sum(s.seats for s in residents.running)
         assert residents.seats <= self.world.lane.admission.max_seqs
 
+    @invariant()
+    def streams_are_those_that_decode(self) -> None:
+        """The list that steps keep is the one that would be made anew."""
+        residents = self.world.lane.residents
+        if residents.step_id < 0:
+            anew = [s for s in residents.running if s.left == 1 and s.request.forked]
+            assert residents.streams == [s for s in anew if not s.suspect]
+
     def teardown(self) -> None:
         super().teardown()
         if hasattr(self, "world"):

@@ -7,12 +7,15 @@ from array import array
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from runtime_py.errors import InvalidInput, OutOfMemory
 from runtime_py.executors.base import SamplingRow, SeqRow, Step, StepResult
 from runtime_py.executors.wasmtime import WasmtimeExecutor
+from runtime_py.executors.wasmtime import executor as wasmtime_executor
+from runtime_py.executors.wasmtime.generation import GenerationParts
 from runtime_py.program import TensorFormat
 from tests.executors.test_check_generation import BAD, LIMITS, PARTS, PROGRAM, good
 from tests.ops.cases.decoder import VOCAB
@@ -153,6 +156,32 @@ def test_submit_and_many_threads(model: WasmtimeExecutor) -> None:
     (result,) = results
     assert isinstance(result, StepResult)
     assert result.sampled == model.run(good()).sampled
+
+
+def test_submit_returns_when_the_step_is_under_way(
+    model: WasmtimeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that goes on to deliver tokens would keep Python from starting it."""
+    monkeypatch.setattr(wasmtime_executor, "_HANDOVER_S", WAIT_S)
+    written: list[Step] = []
+    write = GenerationParts.write
+
+    def note(self: GenerationParts, header: memoryview, step: Step, *rest: Any) -> None:
+        write(self, header, step, *rest)
+        written.append(step)
+
+    monkeypatch.setattr(GenerationParts, "write", note)
+    future: Future[StepResult | BaseException] = Future()
+    step = good()
+    model.submit(step, future.set_result)
+    assert written == [step]
+    assert isinstance(future.result(WAIT_S), StepResult)
+
+
+def test_a_step_that_fails_before_it_begins_holds_nobody_up(model: WasmtimeExecutor) -> None:
+    future: Future[StepResult | BaseException] = Future()
+    model.submit(replace(good(), block_tables=()), future.set_result)
+    assert isinstance(future.result(WAIT_S), InvalidInput)
 
 
 def test_memory() -> None:
