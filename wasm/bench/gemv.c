@@ -23,7 +23,7 @@ V_EXPORT(v_bench_gemv_prepare) void v_bench_gemv_prepare(void) {
   v_the_model.signed_dot = v_probe_signed_dot();
   weights = v_heap_alloc(BYTES);
   activations = v_heap_alloc(MOST_ROWS * BLOCKS * sizeof *activations);
-  result = v_heap_alloc(MOST_ROWS * V_PANEL * sizeof(float));
+  result = v_heap_alloc(V_MOST_ROWS * V_PANEL * sizeof(float));
   for (uint32_t i = 0; i < BYTES / 4; i++) {
     /* Any two bytes are a tame f16. */
     ((uint32_t *)(void *)weights)[i] = (next() & 0x07ff07ffu) | 0x20002000u;
@@ -62,11 +62,13 @@ V_EXPORT(v_bench_gemv) uint32_t v_bench_gemv(uint32_t kind, uint32_t rows, uint3
   const uint32_t panels = (uint32_t)(BYTES / bytes), streams = v_streams(format, rows, wide);
   quantize(rows, (v_quantization){wide, v_has_min(format), v_signed_flip()});
   if (streams == 0) {
-    const v_tile_out to = {.out = result, .stride = V_PANEL};
-    for (uint32_t p = 0; p < panels; p++) {
-      v_linear_blocks(format, activations, rows, wide, weights + p * bytes, BLOCKS, &to);
+    const uint32_t runs = V_MOST_ROWS / MOST_ROWS, each = panels / runs;
+    const v_tile_out to = {.out = result, .stride = runs * V_PANEL};
+    for (uint32_t p = 0; p < each; p++) {
+      const v_panels of = {weights + p * bytes, each * bytes, runs, V_PANEL};
+      v_linear_blocks(format, activations, rows, wide, &of, BLOCKS, &to);
     }
-    return (uint32_t)(panels * bytes);
+    return (uint32_t)(each * runs * bytes);
   }
   const uint32_t each = panels / streams;
   for (uint32_t p = 0; p < each; p++) {

@@ -79,9 +79,11 @@ V_EXPORT(v_bench_kernel) void v_bench_kernel(uint32_t kernel) {
       const uint32_t panel = n / V_PANEL * BLOCKS;
       const v_tile_out to = {.out = out + m * N + n, .stride = N};
       if (kernel == I8B32) {
-        v_linear_blocks(V_FORMAT_I8B32, x, V_MOST_ROWS, false, i8[panel].codes, BLOCKS, &to);
+        const v_panels one = {.first = i8[panel].codes, .count = 1};
+        v_linear_blocks(V_FORMAT_I8B32, x, V_MOST_ROWS, false, &one, BLOCKS, &to);
       } else if (kernel == I4B32) {
-        v_linear_blocks(V_FORMAT_I4B32, x, V_MOST_ROWS, false, i4[panel].codes, BLOCKS, &to);
+        const v_panels one = {.first = i4[panel].codes, .count = 1};
+        v_linear_blocks(V_FORMAT_I4B32, x, V_MOST_ROWS, false, &one, BLOCKS, &to);
       } else {
         for (uint32_t r = 0; r < V_MOST_ROWS; r += V_TILE_ROWS) {
           const v_tile_out tile = {.out = to.out + r * N, .stride = N};

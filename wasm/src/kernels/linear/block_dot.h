@@ -27,6 +27,24 @@ V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[4 * V_GROUP]
 
 #define V_GROUP_BYTES (V_PANEL * V_GROUP)
 
+/* acc += the sums of pairs of products, in lanes of 16 bits. Weights of 0..15 times codes of
+ * -128..127 leave room for all eight groups of a block: 16 * 15 * 128 < 2^15. Where the relaxed
+ * dot product is three instructions (V_SIGNED_SPLIT), this is two of them. */
+#ifdef __wasm_relaxed_simd__
+V_INLINE void v_pairs_group(v_columns *acc, const v_activation_code a[4 * V_GROUP], v_columns w) {
+  const v128_t x = v_load(a);
+  acc->lo = wasm_i16x8_add(acc->lo, wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.lo));
+  acc->hi = wasm_i16x8_add(acc->hi, wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.hi));
+}
+V_INLINE v_columns v_pairs_to_dot(v_columns acc) {
+  return (v_columns){wasm_i32x4_extadd_pairwise_i16x8(acc.lo),
+                     wasm_i32x4_extadd_pairwise_i16x8(acc.hi)};
+}
+#else
+#define v_pairs_group v_dot_group
+V_INLINE v_columns v_pairs_to_dot(v_columns acc) { return acc; }
+#endif
+
 /* One group of 8-bit codes. */
 V_INLINE v_columns v_load_group(const uint8_t *p) {
 #ifdef __wasm_relaxed_simd__
@@ -44,13 +62,16 @@ V_INLINE v_columns v_splat_columns(const int32_t *p) {
   return (v_columns){x, x};
 }
 
+/* a + b * 2^shift */
+V_INLINE v_columns v_add_shifted(v_columns a, v_columns b, const uint32_t shift) {
+  return (v_columns){wasm_i32x4_add(a.lo, wasm_i32x4_shl(b.lo, shift)),
+                     wasm_i32x4_add(a.hi, wasm_i32x4_shl(b.hi, shift))};
+}
 /* The dot product of row `row` from those of its lanes: exact in 32 bits, since 32 codes of
  * at most 32639 times weights of at most 255 stay below 2^28. */
 V_INLINE v_columns v_row_dot(const v_columns *dot, uint32_t row, const bool wide) {
   if (!wide || V_WIDE_LANES == 1) return dot[row];
-  const v_columns high = dot[2 * row], low = dot[2 * row + 1];
-  return (v_columns){wasm_i32x4_add(wasm_i32x4_shl(high.lo, 8), low.lo),
-                     wasm_i32x4_add(wasm_i32x4_shl(high.hi, 8), low.hi)};
+  return v_add_shifted(dot[2 * row + 1], dot[2 * row], 8);
 }
 V_INLINE v_columns v_dot_to_floats(v_columns dot) {
   return (v_columns){wasm_f32x4_convert_i32x4(dot.lo), wasm_f32x4_convert_i32x4(dot.hi)};
@@ -69,15 +90,12 @@ V_INLINE v_columns v_short_dot_to_floats(v_columns dot) {
 }
 
 /* sum = sum + dot * (scale * sa), then + min * (sa * sum of codes): every
- * operation rounds (docs/design.md, 6.1). */
-V_INLINE void v_add_scaled(v_columns *sum, v_columns dot, v_columns scale,
-                           const v_activation_block *x, uint32_t row) {
-  const v128_t sa = wasm_v128_load32_splat(x->scale + row);
+ * operation rounds (docs/design.md, 6.1). sa and codes: a row's, in all lanes. */
+V_INLINE void v_add_scaled(v_columns *sum, v_columns dot, v_columns scale, v128_t sa) {
   sum->lo = v_muladd(dot.lo, v_mul(scale.lo, sa), sum->lo);
   sum->hi = v_muladd(dot.hi, v_mul(scale.hi, sa), sum->hi);
 }
-V_INLINE void v_add_min(v_columns *sum, v_columns min, const v_activation_block *x, uint32_t row) {
-  const v128_t codes = wasm_v128_load32_splat(x->sum + row);
+V_INLINE void v_add_min(v_columns *sum, v_columns min, v128_t codes) {
   sum->lo = v_muladd(min.lo, codes, sum->lo);
   sum->hi = v_muladd(min.hi, codes, sum->hi);
 }

@@ -15,6 +15,7 @@
 
 #define PANEL_ROWS V_MOST_ROWS
 #define CHUNK_COLUMNS 64
+#define MOST_RUNS 4
 
 typedef struct {
   float *results;             /* [PANEL_ROWS][CHUNK_COLUMNS] */
@@ -120,14 +121,19 @@ typedef struct {
   float *out;            /* the same */
 } v_linear_tile;
 
-/* The product of the row panel and the 8 columns from `column` on. */
-static void multiply_panel(const v_linear_tile *k, uint32_t column, v_tile_out to) {
-  const uint8_t *panel = k->w->data + column / V_PANEL * k->w->panel_bytes;
+/* The product of the row panel and the 8 columns from `column` on; of block formats also
+ * those of the 8 columns `apart` columns further on, and so on, `count` times. */
+static void multiply_panels(const v_linear_tile *k, uint32_t column, uint32_t count, uint32_t apart,
+                            v_tile_out to) {
+  const v_panels panels = {.first = k->w->data + column / V_PANEL * k->w->panel_bytes,
+                           .apart = (size_t)(apart / V_PANEL * k->w->panel_bytes),
+                           .count = count,
+                           .columns = apart};
   if (v_is_block_format(k->w->format)) {
-    v_linear_blocks(k->w->format, k->s->blocks, k->rows, k->s->wide, panel,
+    v_linear_blocks(k->w->format, k->s->blocks, k->rows, k->s->wide, &panels,
                     v_ceil_div(k->w->cols, V_BLOCK), &to);
   } else {
-    panel_f32(k->s, k->w, panel, k->rows, to);
+    panel_f32(k->s, k->w, panels.first, k->rows, to);
   }
 }
 
@@ -154,14 +160,16 @@ static void finish(const v_linear_tile *k, float *results, uint32_t first, uint3
   }
 }
 
-/* Whole panels without an activation: straight to out. */
-static void write_columns(const v_linear_tile *k, uint32_t first, uint32_t columns) {
+/* `count` runs of whole panels without an activation, `columns` columns each: straight to
+ * out. */
+static void write_columns(const v_linear_tile *k, uint32_t first, uint32_t count,
+                          uint32_t columns) {
   for (uint32_t c = first; c < first + columns; c += V_PANEL) {
     const v_tile_out to = {.out = k->out + c,
                            .residual = k->residual ? k->residual + c : NULL,
                            .stride = k->width,
                            .bias = k->bias ? k->bias + c : NULL};
-    multiply_panel(k, c, to);
+    multiply_panels(k, c, count, columns, to);
   }
 }
 
@@ -175,17 +183,26 @@ static void buffer_columns(const v_linear_tile *k, uint32_t first, uint32_t colu
   for (uint32_t c = 0; c < columns; c += V_PANEL) {
     const v_tile_out to = {
         .out = k->s->results + c, .stride = CHUNK_COLUMNS, .bias = k->bias ? bias + c : NULL};
-    multiply_panel(k, first + c, to);
+    multiply_panels(k, first + c, 1, 0, to);
   }
   finish(k, k->s->results, first, columns, NULL);
+}
+
+/* Runs of panels that v_linear_blocks takes side by side: as many as there is room for. */
+static uint32_t side_by_side(const v_linear_tile *k) {
+  if (!v_is_block_format(k->w->format)) return 1;
+  return v_min_u32(MOST_RUNS, V_MOST_ROWS / (uint32_t)v_round_up(k->rows, V_LANES));
 }
 
 /* Columns from `first` on. */
 static void run_columns(const v_linear_tile *k, uint32_t first) {
   uint32_t c = first;
   if (k->activation == V_ACTIVATION_NONE) {
+    const uint32_t count = side_by_side(k), each = (k->end - c) / V_PANEL / count * V_PANEL;
+    write_columns(k, c, count, each);
+    c += count * each;
     const uint32_t whole = (k->end - c) / V_PANEL * V_PANEL;
-    write_columns(k, c, whole);
+    write_columns(k, c, 1, whole);
     c += whole;
   }
   for (; c < k->end; c += CHUNK_COLUMNS) {

@@ -63,8 +63,9 @@ DECLARE_DOT(dot_bytes) {
 
 /* Of split codes; two lanes times panels, for which V8 has registers. */
 DECLARE_DOT(dot_split) {
-  const v128_t low_bits = V_I32(0x7f7f7f7f), bit = V_I32(0x40404040);
-  v_columns sign[2] = {v_zero_columns(), v_zero_columns()};
+  const v128_t nibble = V_I32(0x0f0f0f0f);
+  v_columns low[2] = {v_zero_columns(), v_zero_columns()};
+  v_columns high[2] = {v_zero_columns(), v_zero_columns()};
   const v_activation_group *a = x->codes;
   const uint8_t *c[MOST_PANELS];
   V_UNROLL for (uint32_t p = 0; p < panels; p++) c[p] = w[p];
@@ -73,19 +74,19 @@ DECLARE_DOT(dot_split) {
     V_UNROLL for (uint32_t p = 0; p < panels; p++) {
       V_BASE(c[p]);
       const v_columns codes = v_load_group(c[p]);
-      const v_columns low = {wasm_v128_and(codes.lo, low_bits), wasm_v128_and(codes.hi, low_bits)};
-      const v_columns high = {wasm_v128_and(wasm_u16x8_shr(codes.lo, 1), bit),
-                              wasm_v128_and(wasm_u16x8_shr(codes.hi, 1), bit)};
-      V_UNROLL for (uint32_t l = 0; l < lanes; l++) {
-        v_dot_group(&dot[l * panels + p], (*a)[l], low);
-        v_dot_group(&sign[l * panels + p], (*a)[l], high);
+      const v_columns l = {wasm_v128_and(codes.lo, nibble), wasm_v128_and(codes.hi, nibble)};
+      const v_columns h = {wasm_v128_and(wasm_u16x8_shr(codes.lo, 4), nibble),
+                           wasm_v128_and(wasm_u16x8_shr(codes.hi, 4), nibble)};
+      V_UNROLL for (uint32_t i = 0; i < lanes; i++) {
+        v_pairs_group(&low[i * panels + p], (*a)[i], l);
+        v_pairs_group(&high[i * panels + p], (*a)[i], h);
       }
       c[p] += V_GROUP_BYTES;
     }
   }
   V_UNROLL for (uint32_t i = 0; i < lanes * panels; i++) {
-    dot[i].lo = wasm_i32x4_sub(dot[i].lo, wasm_i32x4_shl(sign[i].lo, 1));
-    dot[i].hi = wasm_i32x4_sub(dot[i].hi, wasm_i32x4_shl(sign[i].hi, 1));
+    dot[i] = v_add_shifted(dot[i], v_pairs_to_dot(low[i]), 0);
+    dot[i] = v_add_shifted(dot[i], v_pairs_to_dot(high[i]), 4);
   }
 }
 
@@ -125,8 +126,10 @@ DECLARE_DOT(dot_split) {
           }                                                                                       \
           const v_columns product = v_dot_to_floats(v_row_dot(mine, 0, wide));                    \
           v_columns *to = &sum[r * panels + p];                                                   \
-          v_add_scaled(to, product, scale, x, r);                                                 \
-          if (has_min) v_add_min(to, v_widen_columns(min_of(w[p])), x, r);                        \
+          v_add_scaled(to, product, scale, wasm_v128_load32_splat(x->scale + r));                 \
+          if (has_min) {                                                                          \
+            v_add_min(to, v_widen_columns(min_of(w[p])), wasm_v128_load32_splat(x->sum + r));     \
+          }                                                                                       \
         }                                                                                         \
         w[p]++;                                                                                   \
       }                                                                                           \

@@ -14,8 +14,9 @@ typedef enum {
   /* As unsigned ones (VNNI of x86): q + 128 is packed, and 128 times the sum of the
    * activations is taken off. */
   V_SIGNED_SHIFTED,
-  /* Neither, or with saturation (pmaddubsw): q = (q & 127) - 128 * (q < 0), two dot products
-   * whose second operands fit in 0..127, the sign's as 64 * (q < 0). */
+  /* Neither, or with saturation (pmaddubsw): q + 128 again, as two nibbles with a dot product
+   * each. Engines of this kind make the dot product of sums of pairs in 16 bits, so nibbles
+   * are best added up there (block_dot.h). */
   V_SIGNED_SPLIT,
 } v_signed_dot;
 
@@ -26,6 +27,6 @@ v_signed_dot v_probe_signed_dot(void);
 V_INLINE v_signed_dot v_signed_dot_now(void) { return (v_signed_dot)v_the_model.signed_dot; }
 
 /* What packed codes are, exclusive-or'ed with this, are those of the file. */
-V_INLINE uint8_t v_signed_flip(void) { return v_signed_dot_now() == V_SIGNED_SHIFTED ? 0x80 : 0; }
+V_INLINE uint8_t v_signed_flip(void) { return v_signed_dot_now() == V_SIGNED_DIRECT ? 0 : 0x80; }
 
 #endif

@@ -6,6 +6,15 @@
 
 #define V_MOST_ROWS 32 /* of a row panel */
 
+/* Column panels that are computed side by side: `count` of them, `apart` bytes and `columns`
+ * columns from one to the next. Far apart, since one thread gets up to twice as much from
+ * memory over several streams as over one. */
+typedef struct {
+  const uint8_t *first;
+  size_t apart;
+  uint32_t count, columns;
+} v_panels;
+
 /* Where the results go. Without a bias or a residual the pointer is NULL. */
 typedef struct {
   float *out;
@@ -14,10 +23,10 @@ typedef struct {
   const float *bias;     /* [8] */
 } v_tile_out;
 
-/* Block formats: up to V_MOST_ROWS rows by one panel. x: [blocks][tiles], for
- * tiles = ceil(rows / v_tile_rows(wide)). */
+/* Block formats: up to V_MOST_ROWS rows by panels, which share room for the sums of
+ * V_MOST_ROWS rows. x: [blocks][tiles], for tiles = ceil(rows / v_tile_rows(wide)). */
 void v_linear_blocks(v_format format, const v_activation_block *x, uint32_t rows, bool wide,
-                     const uint8_t *panel, uint32_t blocks, const v_tile_out *to);
+                     const v_panels *panels, uint32_t blocks, const v_tile_out *to);
 
 /* Block formats: 1 row, or 2 with 8-bit codes, by v_streams panels, panel_bytes apart, to
  * out[row * row_stride + panel * panel_stride + column]. */
