@@ -137,7 +137,19 @@ def test_a_row_has_the_same_bits_in_every_tile(
     host = Host(variant)
     assert host.create(program.encode()) == OK
     host.load(program, parts)
-    runs = ((0, 1), (5, 2), (6, 3), (0, 4), (20, 5), (3, 7), (10, 8), (36, 3), (38, 1), (7, 32), (2, 13))
+    runs = (
+        (0, 1),
+        (5, 2),
+        (6, 3),
+        (0, 4),
+        (20, 5),
+        (3, 7),
+        (10, 8),
+        (36, 3),
+        (38, 1),
+        (7, 32),
+        (2, 13),
+    )
     for first, count in runs:
         host.fill([count], range(first, first + count))
         assert host.call("v_run", 0) == OK
