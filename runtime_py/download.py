@@ -58,7 +58,11 @@ def fetch(url: str, *, cache: Path | None = None, progress: Progress | None = No
             what has arrived is kept, and the next call continues.
         ArtifactCorrupt: the server sends something else than the manifest promises.
     """
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # an unfinished IPv6 address
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ArtifactUnsupported(
             f"{url!r} is no address that can be downloaded, expected http:// or https://"
         )

@@ -6,9 +6,16 @@ what was expected and what to do about it, on one line.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class VoleryError(Exception):
     """Base class of every error that Volery raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default a copy, as in another process, is made from `args` alone, and a class
+        # with keyword arguments cannot be.
+        return _rebuilt, (type(self), self.args), self.__dict__
 
 
 class ArtifactError(VoleryError):
@@ -99,3 +106,7 @@ class OutOfMemory(VoleryError):
 
 class DeviceLost(VoleryError):
     """The backend died (a trap, a killed worker, a lost GPU); reload the model."""
+
+
+def _rebuilt(kind: type[VoleryError], args: tuple[Any, ...]) -> VoleryError:
+    return kind.__new__(kind, *args)

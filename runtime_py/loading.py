@@ -18,7 +18,7 @@ from runtime_py.chat import ChatRenderer, ChatTemplate
 from runtime_py.download import Progress, fetch, is_url
 from runtime_py.engine import Device, Engine, cost_profile
 from runtime_py.engine.hosted import checked_threads
-from runtime_py.errors import Aborted, ArtifactCorrupt, InvalidInput
+from runtime_py.errors import Aborted, ArtifactCorrupt, InvalidInput, InvalidType
 from runtime_py.executors.base import KVFormat, ModelExecutor, SeqRow, Step
 from runtime_py.generation.loading import (
     check_decoder_goldens,
@@ -107,9 +107,11 @@ async def load(
     Raises:
         ArtifactMissing, ArtifactCorrupt, ArtifactUnsupported: the artifact cannot be used
             or downloaded, or the backend does not reproduce its goldens.
-        InvalidInput: an argument is out of range, or a backend's package is missing.
+        InvalidInput: an argument is out of range or of the wrong type, or a backend's package
+            is missing.
         OutOfMemory: the model does not fit.
     """
+    _check_types(source, tokenizer, device, progress)
     shared = device is not None
     if isinstance(share, bool) or not isinstance(share, int) or not 0 < share <= _MAX_SHARE:
         raise InvalidInput(f"share is {share!r}, expected a whole number from 1 to {_MAX_SHARE}")
@@ -143,6 +145,20 @@ async def load(
         if not shared:
             device.release()
         raise
+
+
+def _check_types(source: object, tokenizer: object, device: object, progress: object) -> None:
+    """Raises:
+    InvalidType: one of them is something else than `load` takes.
+    """
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidType(f"source is {type(source).__name__}, expected a path or an address")
+    if tokenizer is not None and not callable(getattr(tokenizer, "encode", None)):
+        raise InvalidType(f"tokenizer is {type(tokenizer).__name__}, expected one that encodes")
+    if device is not None and not isinstance(device, Device):
+        raise InvalidType(f"device is {type(device).__name__}, expected a runtime_py.Device")
+    if progress is not None and not callable(progress):
+        raise InvalidType(f"progress is {type(progress).__name__}, expected a function")
 
 
 def _started(prepared: Prepared, device: Device, share: int, *, shared: bool) -> Model:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from runtime_py._compat import Worker
 from runtime_py.engine import Engine, EngineStats
@@ -54,6 +55,7 @@ class Model:
         self._tokenizer = tokenizer
         self._generator = generator
         self._worker = Worker(2)
+        self._loop = asyncio.get_running_loop()
         self._closed = False
 
     async def embed(self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]) -> Any:
@@ -249,9 +251,20 @@ class Model:
             messages, tools=tools, template_options=template_options, **options
         )
 
+    def __reduce__(self) -> NoReturn:
+        raise InvalidType("a loaded model cannot be copied or pickled; load it in every process")
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidInput(
+                "the model belongs to another event loop; load it on this one, or with "
+                "runtime_py.load_sync, whose models any thread may call"
+            )
+
     def _generating(self) -> Generator:
         if self._closed:
             raise closed()
+        self._check_loop()
         if self._generator is None:
             raise not_a_generator()
         return self._generator
@@ -265,7 +278,11 @@ class Model:
 
         Args:
             drain: let submitted work finish; otherwise it ends with `Aborted`.
+
+        Raises:
+            InvalidInput: the model belongs to another event loop.
         """
+        self._check_loop()
         self._closed = True
         await self._engine.close(drain=drain)
         self._worker.close()
@@ -284,6 +301,7 @@ class Model:
     def _pipeline(self, options: EncodeOptions) -> Pipeline:
         if self._closed:
             raise Aborted("the model is closed; load it again")
+        self._check_loop()
         if self._tokenizer is None:
             raise InvalidInput(
                 "the model generates text, it makes no embeddings; load an embedding model"

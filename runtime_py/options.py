@@ -167,7 +167,7 @@ def _prompt(info: ModelInfo, name: str | None, prompt: str | None) -> str:
         name = info.default_prompt_name
         if name is None:
             return ""
-    if name not in info.prompts:
+    if not isinstance(name, str) or name not in info.prompts:
         raise InvalidInput(
             f"prompt_name is {name!r}, the model has {sorted(info.prompts)}; "
             "pass the text itself as prompt="

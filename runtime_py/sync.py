@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
+import weakref
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -16,10 +18,10 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 from runtime_py.engine import EngineStats
-from runtime_py.errors import Aborted
+from runtime_py.errors import Aborted, DeviceLost, InvalidInput, InvalidType
 from runtime_py.generation.options import GenerateArguments
 from runtime_py.generation.results import GenerateResult, TextPiece
 from runtime_py.generation.stream import GenerationStream
@@ -36,22 +38,27 @@ class SyncModel:
     """A `Model` on an event loop in a thread of its own. Make one with `runtime_py.load_sync`.
 
     Any thread may call it; concurrent calls are batched together. Options and errors are
-    those of `Model`. Use it as a context manager, or `close` it.
+    those of `Model`. Use it as a context manager, or `close` it; a model that is forgotten
+    ends with a `ResourceWarning`.
     """
 
     def __init__(self, source: str | os.PathLike[str], **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="volery-model", daemon=True
+            target=_run, args=(self._loop,), name="volery-model", daemon=True
         )
         self._thread.start()
         self._stopped = False
         self._stopping = threading.Lock()
+        self._process = os.getpid()
         try:
             self._model: Model = self._wait(load(source, **options))
         except BaseException:
             self._stop()
             raise
+        # Also at the end of the program: who waits for a model then would wait for ever,
+        # because its thread has stopped
+        self._forgotten = weakref.finalize(self, _end, self._model, self._loop, self._process)
 
     @property
     def info(self) -> ModelInfo:
@@ -74,7 +81,7 @@ class SyncModel:
             while (row := self._wait(_next(stream))) is not None:
                 yield row
         finally:
-            if not self._stopped:
+            if self._unusable() is None:
                 self._wait(stream.aclose())  # type: ignore[attr-defined]
 
     def generate(
@@ -111,7 +118,7 @@ class SyncModel:
             while (piece := self._wait(_next(stream))) is not None:
                 yield piece
         finally:
-            if not self._stopped:
+            if self._unusable() is None:
                 self._wait(stream.aclose())
 
     def stats(self) -> EngineStats:
@@ -124,8 +131,11 @@ class SyncModel:
 
     def close(self, *, drain: bool = False) -> None:
         """`Model.close`, and the end of the thread."""
+        if self._process != os.getpid():
+            return
         with self._stopping:
             if not self._stopped:
+                self._forgotten.detach()
                 self._wait(self._model.close(drain=drain))
                 self._stop()
 
@@ -140,10 +150,14 @@ class SyncModel:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise InvalidType("a loaded model cannot be copied or pickled; load it in every process")
+
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if self._stopped:
+        error = self._unusable()
+        if error is not None:
             work.close()
-            raise Aborted("the model is closed; load it again")
+            raise error
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -151,13 +165,28 @@ class SyncModel:
             future.cancel()
             raise
 
+    def _unusable(self) -> Exception | None:
+        """Why a call could not be answered."""
+        if self._process != os.getpid():
+            return DeviceLost(
+                "the model was loaded before this process was forked, and its threads are in "
+                "the other one; load it in every process"
+            )
+        if self._stopped or self._loop.is_closed() or not self._thread.is_alive():
+            return Aborted("the model is closed; load it again")
+        if threading.current_thread() is self._thread:
+            return InvalidInput(
+                "the model is called from its own thread, where embed_stream reads its texts; "
+                "make the texts before, or with another model"
+            )
+        return None
+
     def _stop(self) -> None:
         self._stopped = True
         # What was cancelled still ends, such as loading after Ctrl-C
         asyncio.run_coroutine_threadsafe(_others_ended(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
 
 
 def _listed(texts: str | Iterable[str]) -> str | Iterable[str]:
@@ -165,6 +194,27 @@ def _listed(texts: str | Iterable[str]) -> str | Iterable[str]:
     if isinstance(texts, Iterator):
         return list(texts)
     return texts
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """The model's own thread."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _end(model: Model, loop: asyncio.AbstractEventLoop, process: int) -> None:
+    """What `SyncModel.close` does, without waiting: the collector may run on any thread."""
+    if process != os.getpid() or loop.is_closed():
+        return
+
+    async def end() -> None:
+        await model.close()
+        loop.stop()
+
+    asyncio.run_coroutine_threadsafe(end(), loop)
+    warnings.warn("a model was not closed; call its close()", ResourceWarning, stacklevel=2)
 
 
 async def _others_ended() -> None:

@@ -50,7 +50,7 @@ class Artifact:
             ArtifactUnsupported: written by a newer version.
         """
         directory = Path(path)
-        if not directory.is_dir():
+        if not os.path.isdir(directory):  # unlike Path's, false for a name that is too long
             raise ArtifactMissing(
                 f"{directory} is not a folder; expected an artifact made by `toolchain export`"
             )

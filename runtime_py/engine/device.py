@@ -36,7 +36,7 @@ from runtime_py.batching import (
 from runtime_py.batching.lane import Lane
 from runtime_py.engine.decoder import DecoderDriver
 from runtime_py.engine.generate import GenerateRequest
-from runtime_py.engine.hosted import Hosted, checked_threads, device_spec
+from runtime_py.engine.hosted import Hosted, checked_config, checked_threads, device_spec
 from runtime_py.engine.request import EncodeRequest, fail
 from runtime_py.engine.trace_file import open_trace
 from runtime_py.errors import Aborted, DeviceLost, InvalidInput, OutOfMemory, VoleryError
@@ -73,7 +73,7 @@ class Device:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.threads = checked_threads(threads)
-        self.config = config or SchedulerConfig()
+        self.config = checked_config(config)
         self.clock = clock
         self.requests: dict[int, EncodeRequest | GenerateRequest] = {}
         self.decoder = DecoderDriver(self.requests)

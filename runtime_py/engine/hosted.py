@@ -12,9 +12,10 @@ from runtime_py.batching import (
     LaneKind,
     LaneSpec,
     RequestFinished,
+    SchedulerConfig,
     StepScheduled,
 )
-from runtime_py.errors import InvalidInput
+from runtime_py.errors import InvalidInput, InvalidType
 from runtime_py.executors.base import ExecutorLimits, StepResult
 
 _MAX_THREADS = 256
@@ -56,6 +57,19 @@ def checked_threads(threads: int | None) -> int:
     if isinstance(threads, bool) or not isinstance(threads, int) or not 0 < threads <= _MAX_THREADS:
         raise InvalidInput(f"threads is {threads!r}, expected 1 to {_MAX_THREADS}")
     return threads
+
+
+def checked_config(config: SchedulerConfig | None) -> SchedulerConfig:
+    """``config``, or the default.
+
+    Raises:
+        InvalidType: it is something else.
+    """
+    if config is None:
+        return SchedulerConfig()
+    if not isinstance(config, SchedulerConfig):
+        raise InvalidType(f"config is {type(config).__name__}, expected SchedulerConfig")
+    return config
 
 
 def device_spec(models: Sequence[Hosted]) -> DeviceSpec:
