@@ -14,9 +14,7 @@ from runtime_py.batching import (
 )
 from runtime_py.engine.generate import GenerateRequest, SampleState
 from runtime_py.engine.request import EncodeRequest
-from runtime_py.executors.base import SamplingRow, SeqRow, Step, StepResult
-
-_new = tuple.__new__  # half the price of a NamedTuple's own constructor, once per sequence
+from runtime_py.executors.base import SamplingRow, SeqRows, Step, StepResult
 
 
 class DecoderDriver:
@@ -49,7 +47,7 @@ class DecoderDriver:
         Those run along without a mask; the caller ends them.
         """
         token_ids: list[int] = []
-        rows: list[SeqRow] = []
+        words: list[int] = []
         tables: list[array[int]] = []
         wanted: list[int] = []
         sampling: list[SamplingRow] = []
@@ -65,7 +63,7 @@ class DecoderDriver:
                 # A new array: the last step's may still be read by the backend
                 table = sample.table = table[:kept]
                 table.extend(blocks)
-            rows.append(_new(SeqRow, (first, count, context, 0)))
+            words += (first, count, context, 0)
             tables.append(table)
             end = context + count
             length = len(request.prompt)
@@ -93,7 +91,7 @@ class DecoderDriver:
         self._members[scheduled.step_id] = members
         step = Step(
             array("i", token_ids),
-            rows,
+            SeqRows(array("I", words)),
             scheduled.shape.threads,
             tables,
             scheduled.copies,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, overload, runtime_checkable
 
 KVFormat = Literal["f32", "f16"]
 """How a decoder's cache stores keys and values."""
@@ -28,6 +28,35 @@ class SeqRow(NamedTuple):
     num_tokens: int
     context_len: int = 0
     pool_skip: int = 0
+
+
+class SeqRows(Sequence[SeqRow]):
+    """Rows of a step that lie flat, so that nobody makes an object of each for nothing.
+
+    Attributes:
+        words: ``array('I')``, the four numbers of every `SeqRow`.
+    """
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: array[int]) -> None:
+        self.words = words
+
+    def __len__(self) -> int:
+        return len(self.words) // 4
+
+    @overload
+    def __getitem__(self, index: int) -> SeqRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SeqRow]: ...
+    def __getitem__(self, index: int | slice) -> SeqRow | list[SeqRow]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        first = 4 * range(len(self))[index]
+        return SeqRow._make(self.words[first : first + 4])
+
+    def __iter__(self) -> Iterator[SeqRow]:
+        return map(SeqRow._make, zip(*[iter(self.words)] * 4, strict=True))
 
 
 class SamplingRow(NamedTuple):

@@ -7,12 +7,13 @@ from array import array
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from runtime_py.errors import InvalidInput, OutOfMemory
-from runtime_py.executors.base import SamplingRow, SeqRow, Step, StepResult
+from runtime_py.executors.base import SamplingRow, SeqRow, SeqRows, Step, StepResult
 from runtime_py.executors.wasmtime import WasmtimeExecutor
 from runtime_py.executors.wasmtime import executor as wasmtime_executor
 from runtime_py.executors.wasmtime.generation import GenerationParts
@@ -156,6 +157,20 @@ def test_submit_and_many_threads(model: WasmtimeExecutor) -> None:
     (result,) = results
     assert isinstance(result, StepResult)
     assert result.sampled == model.run(good()).sampled
+
+
+def test_rows_that_lie_flat_are_rows(model: WasmtimeExecutor) -> None:
+    step = good()
+    flat = SeqRows(array("I", chain.from_iterable(step.seqs)))
+    assert list(flat) == [*step.seqs]
+    assert [flat[i] for i in range(-len(flat), len(flat))] == [*step.seqs] * 2
+    assert flat[1:] == list(step.seqs[1:])
+    with pytest.raises(IndexError):
+        flat[len(flat)]
+    assert model.run(replace(step, seqs=flat)).sampled == model.run(step).sampled
+    short = SeqRows(array("I", [0, 1, 0, 0]))
+    with pytest.raises(InvalidInput, match="the sequences hold 1 tokens, the step"):
+        model.run(replace(step, seqs=short))
 
 
 def test_submit_returns_when_the_step_is_under_way(

@@ -194,7 +194,7 @@ class Device:
         seat.seqs[: 16 * num_seqs] = memoryview(rows).cast("B")
         generation = seat.generation
         if generation is not None:
-            generation.write(seat.header, step, self._program, self._limits)
+            generation.write(seat.header, step, rows, self._program, self._limits)
         if begun is not None:
             begun.release()
         start = time.perf_counter_ns()

@@ -8,7 +8,7 @@ from itertools import chain
 from threading import Lock
 
 from runtime_py.errors import Aborted, InvalidInput
-from runtime_py.executors.base import ExecutorLimits, KVFormat, Step, StepResult
+from runtime_py.executors.base import ExecutorLimits, KVFormat, SeqRows, Step, StepResult
 from runtime_py.executors.check import check_counts, check_generation, check_rows
 from runtime_py.executors.completion import Done, complete
 from runtime_py.executors.wasmtime.device import Device
@@ -159,11 +159,14 @@ class WasmtimeExecutor:
         Ids, rows and positions it checks itself, faster than here.
         """
         check_counts(self._limits, step)
-        try:
-            rows = array("I", chain.from_iterable(step.seqs))
-        except (OverflowError, TypeError, ValueError):
-            check_rows(self._program, step)  # says which row is wrong
-            raise
+        if isinstance(step.seqs, SeqRows):
+            rows = step.seqs.words
+        else:
+            try:
+                rows = array("I", chain.from_iterable(step.seqs))
+            except (OverflowError, TypeError, ValueError):
+                check_rows(self._program, step)  # says which row is wrong
+                raise
         if not self._limits.kv_blocks and (
             step.block_tables or step.copies or step.wanted or step.sampling is not None
         ):

@@ -66,9 +66,14 @@ class GenerationParts:
     written: list[SamplingRow] = field(default_factory=list, init=False)
 
     def write(
-        self, header: memoryview, step: Step, program: Program, limits: ExecutorLimits
+        self,
+        header: memoryview,
+        step: Step,
+        rows: array[int],
+        program: Program,
+        limits: ExecutorLimits,
     ) -> None:
-        """Put what ``step`` adds into the workspace.
+        """Put what ``step``, whose sequence rows lie flat in ``rows``, adds into the workspace.
 
         The module checks block ids, wanted rows and sampling rows, faster than here; what
         it cannot see is checked here. After a step's kernels every cache is cold, so there
@@ -79,7 +84,9 @@ class GenerationParts:
         """
         wanted, sampling = step.wanted, step.sampling
         try:
-            fine = len(wanted) <= limits.max_wanted and self._write_tables(step, limits.kv_blocks)
+            fine = len(wanted) <= limits.max_wanted and self._write_tables(
+                step, rows, limits.kv_blocks
+            )
             if step.copies:
                 check_copies(limits.kv_blocks, step.copies)
                 _put(self.copies, array("I", chain.from_iterable(step.copies)))
@@ -97,10 +104,11 @@ class GenerationParts:
         header[5], header[6] = len(wanted), len(step.copies)
         header[7] = sampling is not None
 
-    def _write_tables(self, step: Step, kv_blocks: int) -> bool:
+    def _write_tables(self, step: Step, rows: array[int], kv_blocks: int) -> bool:
         """Whether every table covers its sequence, and all have room."""
         tables = step.block_tables
-        sizes = [-(-(context + tokens) // KV_BLOCK) for _, tokens, context, _ in step.seqs]
+        spans = zip(rows[1::4], rows[2::4], strict=True)
+        sizes = [-(-(tokens + context) // KV_BLOCK) for tokens, context in spans]
         lengths = list(map(len, tables))
         if lengths != sizes:
             if len(lengths) != len(sizes) or any(map(gt, sizes, lengths)):
