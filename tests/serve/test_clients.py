@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from tests.serve.conftest import Server
+from tests.serve.conftest import Server, command_of, running
 from tests.serve.metrics import samples
 from tests.serve.truth import continuation, ids_of
 
-POLLS = 100
+POLLS = 1000
 STORY: dict[str, Any] = {
     "model": "decoder",
     "prompt": "hi",
@@ -34,41 +37,122 @@ def left(server: Server) -> int:
     return int(found.get(("volery_http_requests_total", "/v1/completions", "499"), 0))
 
 
-def begin(server: Server, **changes: Any) -> tuple[http.client.HTTPConnection, Any]:
+def begin(server: Server, **changes: Any) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
     connection.request("POST", "/v1/completions", json.dumps(STORY | changes))
-    return connection, connection.getresponse()
+    return connection
+
+
+def leave(server: Server, **changes: Any) -> None:
+    """Ask for a stream, and go away in the midst of it."""
+    connection = begin(server, **changes)
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.readline().startswith(b"data: {")
+    connection.close()
+    response.close()
+
+
+def ask_at_once(server: Server, body: dict[str, Any]) -> socket.socket:
+    """A request in one packet: of others Deno does not tell when their client leaves."""
+    host, port = server.url.removeprefix("http://").split(":")
+    text = json.dumps(body)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(text)}\r\n\r\n"
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    connection.sendall((head + text).encode())
+    return connection
+
+
+def reset(connection: socket.socket) -> None:
+    """Close a connection for good: after an orderly end workerd would still answer."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
 def settled(server: Server, leavers: int) -> bool:
     """Whether so many clients are known to have left, and nothing of them is left."""
     for _ in range(POLLS):
-        # In workerd a step needs a request in which it can be run.
-        server.client.completions.create(model="decoder", prompt="hi", max_tokens=1)
         found = metrics(server)
         blocks = found["volery_kv_blocks", "decoder"] - found["volery_kv_free_blocks", "decoder"]
-        busy = found["volery_requests", "decoder"] + found["volery_running_sequences", "decoder"]
+        busy = (
+            found["volery_requests", "decoder"]
+            + found["volery_running_sequences", "decoder"]
+            + found["volery_running_steps", "decoder"]
+        )
         if left(server) >= leavers and busy == blocks == 0:
             return True
     return False
 
 
+def generated(server: Server) -> float:
+    return metrics(server)["volery_steps_total", "decoder"]
+
+
 def test_G9_a_client_that_goes_away_frees_its_blocks(server: Server) -> None:
     server.client.completions.create(model="decoder", prompt="hi", max_tokens=1)  # it is loaded
     before = left(server)
-    # In workerd a request ends unheard with its client; others then help the rest of it on.
-    is_told = server.host != "workerd"
-    for number in range(3):
-        connection, response = begin(server, n=4, max_tokens=390 if is_told else 60)
-        assert response.status == 200
-        assert response.readline().startswith(b"data: {")
-        connection.close()
-        response.close()
-        assert settled(server, before + number + 1 if is_told else before)
-    connection, response = begin(server, max_tokens=5)
+    for number in range(4):
+        leave(server, n=4)
+        assert settled(server, before + number + 1)
+    # What it asked for is not computed to its end, by whoever comes next.
+    steps = generated(server)
+    connection = begin(server, max_tokens=5)
+    response = connection.getresponse()
     events = [line for line in response.read().decode().splitlines() if line]
+    response.close()
     connection.close()
     assert events[-1] == "data: [DONE]"
+    assert generated(server) - steps <= 6
+
+
+def test_G9_a_client_that_goes_away_before_the_answer(server: Server) -> None:
+    """Nothing was sent yet: the request's signal tells."""
+    server.client.completions.create(model="decoder", prompt="hi", max_tokens=1)
+    before = left(server)
+    for number in range(3):
+        steps = generated(server)
+        connection = ask_at_once(server, STORY | {"stream": False, "n": 64})
+        assert any(generated(server) > steps for _ in range(POLLS))
+        reset(connection)
+        assert settled(server, before + number + 1)
+    assert server.client.completions.create(model="decoder", prompt="hi", max_tokens=1).choices
+
+
+def test_G9_workers_without_the_request_signal_see_streams_left(
+    app: Path, artifacts: dict[str, Path]
+) -> None:
+    """Cloudflare's own default, in which a request's signal never fires."""
+    command = [*command_of("workerd", app, artifacts), "--no-request-signal"]
+    with running(command, app, "workerd") as server:
+        server.client.completions.create(model="decoder", prompt="hi", max_tokens=1)
+        for number in range(4):
+            leave(server, n=4)
+            assert settled(server, number + 1)
+        # The same of a stream of the package's own as a body.
+        with urllib.request.urlopen(f"{server.url}/pieces", timeout=60) as response:
+            whole = response.read().decode()
+        assert len(whole) == 4 * 390
+        steps = pieces_stats(server)["steps"]
+        for _ in range(4):
+            connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+            connection.request("GET", "/pieces")
+            response = connection.getresponse()
+            assert response.read(1)
+            reset(connection.sock)
+            response.close()
+            assert any(is_idle(pieces_stats(server)) for _ in range(POLLS))
+        assert pieces_stats(server)["steps"] < steps + 4 * 300
+
+
+def pieces_stats(server: Server) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{server.url}/stats", timeout=60) as response:
+        stats: dict[str, Any] = json.load(response)
+    return stats
+
+
+def is_idle(stats: dict[str, Any]) -> bool:
+    held = stats["kv"]["numBlocks"] - stats["kv"]["freeBlocks"]
+    return bool(stats["requests"] == stats["runningSteps"] == held == 0)
 
 
 def test_concurrent_streams_share_steps(server: Server) -> None:

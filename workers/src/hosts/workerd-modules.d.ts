@@ -9,3 +9,6 @@ declare module "cloudflare:workers" {
   /** Let the present request last until a promise settles, whatever its caller does. */
   export function waitUntil(promise: Promise<unknown>): void;
 }
+
+/** Of Cloudflare Workers: bytes as they are, through the runtime itself. */
+declare class IdentityTransformStream extends TransformStream<Uint8Array, Uint8Array> {}

@@ -104,7 +104,7 @@ export async function attend(promise) {
     () => {},
   );
   // A caller that goes away does not take along what others wait for.
-  waitUntil(ended);
+  hold(ended);
   const beat = () => {
     gate.open();
     timer = setTimeout(beat, gate.isWaitedFor ? 0 : BEAT_MS);
@@ -115,6 +115,34 @@ export async function attend(promise) {
   } finally {
     clearTimeout(timer);
   }
+}
+
+/**
+ * Let the present request last until a promise settles, whether or not its client stays. Then
+ * run the step that it may have left at the gate: there may be no other request to do it.
+ *
+ * @param {Promise<unknown>} ended
+ */
+function hold(ended) {
+  const tidy = () =>
+    new Promise((resolve) => {
+      setTimeout(() => resolve(gate.open()), 0);
+    });
+  waitUntil(ended.then(tidy, tidy));
+}
+
+/**
+ * The body of an answer, which is cancelled when its client leaves. A request that is not held
+ * ends with its client, unheard, and a stream of JavaScript that is sent as it is may just be
+ * dropped: only the runtime's own streams tell every time.
+ *
+ * @param {ReadableStream<Uint8Array>} body
+ * @param {Promise<unknown>} ended settles once `body` is closed or cancelled
+ * @returns {ReadableStream<Uint8Array>}
+ */
+export function watched(body, ended) {
+  hold(ended);
+  return body.pipeThrough(new IdentityTransformStream());
 }
 
 /**
@@ -130,9 +158,34 @@ export function attended(object) {
     return (/** @type {unknown[]} */ ...args) => {
       const result = value(...args);
       if (result instanceof Promise) return attend(result);
+      // A proxy of it would be no body of a response
+      if (result instanceof ReadableStream) return attendedReadable(result);
       return typeof result?.[Symbol.asyncIterator] === "function" ? attended(result) : result;
     };
   });
+}
+
+/**
+ * A stream whose reads are attended, and which is cancelled when the client leaves.
+ *
+ * @template T
+ * @param {ReadableStream<T>} stream
+ * @returns {ReadableStream<T>}
+ */
+function attendedReadable(stream) {
+  const reader = stream.getReader();
+  hold(reader.closed);
+  return new ReadableStream(
+    {
+      async pull(controller) {
+        const { done, value } = await attend(reader.read());
+        if (done) controller.close();
+        else controller.enqueue(value);
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  );
 }
 
 /**

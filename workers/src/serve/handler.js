@@ -1,5 +1,6 @@
 /** The `fetch` handler: routes, errors, and what is counted of every request. */
 import { checkInt, kindOf } from "../checks.js";
+import { Deferred } from "../engine/deferred.js";
 import { DeviceLost, InvalidType } from "../errors.js";
 import { readJson } from "./body.js";
 import { chatCompletions } from "./chat.js";
@@ -30,6 +31,15 @@ import { Models, describe } from "./models.js";
 
 /** @typedef {(request: Request, env?: any) => Promise<Response>} FetchHandler */
 
+/**
+ * What hosts do in ways of their own.
+ *
+ * @typedef {object} ServeHost
+ * @property {Once} once
+ * @property {(body: ReadableStream, ended: Promise<void>) => ReadableStream} watched the body,
+ *   which is cancelled when the client leaves; the promise settles with its end
+ */
+
 const MAX_BODY_BYTES = 8 << 20;
 const POSTS = new Map([
   ["/v1/embeddings", embeddings],
@@ -41,9 +51,9 @@ const GETS = ["/v1/models", "/metrics", "/health"];
 /**
  * A host's `createHandler`.
  *
- * @param {Once} once
+ * @param {ServeHost} host
  */
-export function createHandlerMaker(once) {
+export function createHandlerMaker({ once, watched }) {
   /**
    * Make a handler that serves models as OpenAI's API does: `/v1/embeddings`,
    * `/v1/chat/completions`, `/v1/completions`, `/v1/models`, and `/metrics` and `/health`.
@@ -56,13 +66,14 @@ export function createHandlerMaker(once) {
     if (typeof options !== "object" || options === null) {
       throw new InvalidType(`options is ${kindOf(options)}, expected an object with models`);
     }
-    const server = new Server(new Models(options.models, once), options);
+    const server = new Server(new Models(options.models, once), watched, options);
     return (request, env) => server.handle(request, env);
   };
 }
 
 class Server {
   #models;
+  #watched;
   #defaults;
   #maxBodyBytes;
   #onError;
@@ -70,10 +81,16 @@ class Server {
 
   /**
    * @param {Models} models
+   * @param {ServeHost["watched"]} watched
    * @param {HandlerOptions} options
    */
-  constructor(models, { defaults, maxBodyBytes = MAX_BODY_BYTES, onError = console.error }) {
+  constructor(
+    models,
+    watched,
+    { defaults, maxBodyBytes = MAX_BODY_BYTES, onError = console.error },
+  ) {
     this.#models = models;
+    this.#watched = watched;
     this.#defaults = { temperature: 1, ...defaults };
     this.#maxBodyBytes = checkInt("maxBodyBytes", maxBodyBytes, 1, 2 ** 30);
     this.#onError = onError;
@@ -88,10 +105,11 @@ class Server {
     const arrivedMs = performance.now();
     const { pathname } = new URL(request.url);
     const path = pathname.length > 1 ? pathname.replace(/\/+$/, "") : pathname;
-    let isOver = false;
+    /** @type {Deferred<void>} */
+    const end = new Deferred();
     const over = (/** @type {number} */ status) => {
-      if (isOver) return;
-      isOver = true;
+      if (end.settled) return;
+      end.resolve();
       this.#metrics.ended(routeOf(path), status, performance.now() - arrivedMs);
     };
     this.#metrics.began();
@@ -103,7 +121,6 @@ class Server {
       if (found.status === 500 || found.status === 503) this.#onError(error);
       return found;
     };
-    let isStreamed = false;
     try {
       const response = await this.#route(path, request, {
         arrivedMs,
@@ -113,8 +130,11 @@ class Server {
           return { name: used.served.name, model: used.model };
         },
       });
-      isStreamed = response.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
-      if (!isStreamed) over(response.status);
+      const type = response.headers.get("content-type");
+      if (response.body !== null && type?.startsWith("text/event-stream")) {
+        return new Response(this.#watched(response.body, end.promise), response);
+      }
+      over(response.status);
       return response;
     } catch (error) {
       const { status, headers, error: body } = fail(error);

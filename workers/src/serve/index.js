@@ -2,4 +2,4 @@
 import { createHandlerMaker } from "./handler.js";
 import { once } from "../once.js";
 
-export const createHandler = createHandlerMaker(once);
+export const createHandler = createHandlerMaker({ once, watched: (body) => body });
