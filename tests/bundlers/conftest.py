@@ -16,7 +16,7 @@ from tests.js.npm import NpmPackage, installed, pack
 from tests.js.tiny import write_tiny
 
 HERE = Path(__file__).parent
-BUILD_SECONDS = 120
+BUILD_SECONDS = 300
 
 
 @pytest.fixture(scope="session")

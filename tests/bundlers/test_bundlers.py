@@ -139,7 +139,7 @@ def test_types(npm_package: NpmPackage) -> None:
         options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022"]
         command = [str(tsc), *options, "--skipLibCheck", file]
         return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
         )
 
     good = compile_("good.mts")

@@ -17,7 +17,7 @@ from tests.pyodide.conftest import wheel
 
 __all__ = ["browser", "packaged_wasm", "wheel"]
 
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 180_000
 WIDE = {"width": 1280, "height": 860}
 
 OpenPage = Callable[..., Any]

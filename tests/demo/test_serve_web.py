@@ -21,7 +21,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def get(address: str, path: str) -> tuple[int, http.client.HTTPMessage, bytes]:
     # Not urllib, which would tidy the path up.
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -120,7 +120,11 @@ def test_the_public_package_reaches_no_thread_module_of_ours() -> None:
 
 
 def test_E9_a_megabyte_of_text_does_not_block_the_loop() -> None:
-    """1 MB without spaces and 100 kB with them, while the loop keeps answering."""
+    """1 MB without spaces and 100 kB with them, while the loop keeps answering.
+
+    A turn of the loop is measured in the time of its own thread: how long other threads and
+    programs keep it from running is not its doing.
+    """
 
     async def test() -> None:
         async with make(tokenizer=HFTokenizer(tokenizer_json(words=True), 32)) as model:
@@ -130,21 +134,19 @@ def test_E9_a_megabyte_of_text_does_not_block_the_loop() -> None:
             async def watch() -> None:
                 nonlocal longest
                 while running:
-                    before = time.perf_counter()
+                    before = time.thread_time()
                     await asyncio.sleep(0)
-                    longest = max(longest, time.perf_counter() - before)
+                    longest = max(longest, time.thread_time() - before)
 
             watching = asyncio.create_task(watch())
+            await asyncio.sleep(0)  # it has begun
             blob, words = "a" * 1_000_000, "ab " * 33_333
-            started = time.perf_counter()
             vectors = await model.embed([blob, "b", words])
-            spent = time.perf_counter() - started
             running = False
             await watching
             np.testing.assert_allclose(vectors[1], truth(ids_of("b")), atol=1e-6)
             np.testing.assert_allclose(vectors[0], truth([2, 1, 3]), atol=1e-6)  # one [UNK]
-            # The machine may be busy: what counts is that most of the work is elsewhere.
-            assert longest < max(0.25, spent / 3)
+            assert longest < 0.02
 
     run(test)
 

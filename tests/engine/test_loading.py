@@ -135,7 +135,7 @@ def test_cancelled_loading_closes_what_it_made(
 
     def build(*args: object) -> Gate:
         started.set()
-        go_on.wait(30)
+        go_on.wait(60)
         made.append(Gate())
         return made[0]
 
@@ -165,8 +165,8 @@ def test_trace_of_a_session_replays(artifact: Path, tmp_path: Path) -> None:
         assert len(recorder.digest) == 64
         async with await rt.load(artifact, threads=2, trace=path) as model:
             await asyncio.gather(*[model.embed(["a"] * (i % 5)) for i in range(40)])
-            with pytest.raises((rt.DeadlineExceeded, asyncio.CancelledError)):
-                await asyncio.wait_for(model.embed(["slow"] * 2000, deadline_ms=0.001), 10)
+            with pytest.raises(rt.DeadlineExceeded):
+                await model.embed(["slow"] * 2000, deadline_ms=0.001)
             await model.embed(["b"] * 1000, traffic="throughput")
 
     run(test)

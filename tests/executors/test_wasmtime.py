@@ -400,7 +400,7 @@ def test_an_executor_that_nobody_closed_does_not_keep_the_process() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, r"b'\x00\x00'", "")

@@ -23,7 +23,9 @@ from tests.js.server import Server, serving
 ROOT = Path(__file__).parents[2]
 JS = ROOT / "tests" / "js"
 SCRIPTS = {"/workers/": ROOT / "workers", "/tests/js/": JS}
-TIMEOUT_S = 120
+TIMEOUT_S = 300
+WORKER_END_MS = 30_000
+"""How late the browser may tell that a worker ended, on a busy machine."""
 RUN = """async ([program, args]) => (await import("/tests/js/run_page.js")).run(program, args)"""
 
 CHROMIUM_FLAGS = [
@@ -149,7 +151,7 @@ def _workers_left(page: Any) -> int:
 
     with suppress(Late):
         while page.workers:
-            with page.workers[0].expect_event("close", timeout=5000):
+            with page.workers[0].expect_event("close", timeout=WORKER_END_MS):
                 pass
     return len(page.workers)
 

@@ -52,7 +52,7 @@ class Replayer:
         return digest
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=hosts.TIMEOUT_S)
         assert self._process.returncode == 0
 
 

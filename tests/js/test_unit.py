@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.js import hosts
-from tests.js.hosts import JS, ROOT
+from tests.js.hosts import JS, ROOT, TIMEOUT_S
 
 
 @pytest.mark.parametrize("make", [hosts.node24, hosts.node20])
@@ -15,7 +15,7 @@ def test_unit(make: object) -> None:
     node = make().command[0]  # type: ignore[operator]
     files = sorted(str(file) for file in (JS / "unit").glob("*.test.js"))
     done = subprocess.run(
-        [node, "--test", *files], capture_output=True, text=True, timeout=120, check=False
+        [node, "--test", *files], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

