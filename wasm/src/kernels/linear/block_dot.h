@@ -25,22 +25,35 @@ V_INLINE void v_dot_group(v_columns *acc, const v_activation_code a[4 * V_GROUP]
 }
 #endif
 
+V_INLINE v_columns v_zero_columns(void) {
+  return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
+}
+
 #define V_GROUP_BYTES (V_PANEL * V_GROUP)
 
-/* acc += the sums of pairs of products, in lanes of 16 bits. Weights of 0..15 times codes of
- * -128..127 leave room for all eight groups of a block: 16 * 15 * 128 < 2^15. Where the relaxed
- * dot product is three instructions (V_SIGNED_SPLIT), this is two of them. */
+/* The sums of pairs of products, in lanes of 16 bits, and acc += those. Weights of 0..15 times
+ * codes of -128..127 leave room for all eight groups of a block: 16 * 15 * 128 < 2^15. Where
+ * the relaxed dot product is three instructions (V_SIGNED_SPLIT), this is two of them. */
 #ifdef __wasm_relaxed_simd__
-V_INLINE void v_pairs_group(v_columns *acc, const v_activation_code a[4 * V_GROUP], v_columns w) {
+V_INLINE v_columns v_pairs_of(const v_activation_code a[4 * V_GROUP], v_columns w) {
   const v128_t x = v_load(a);
-  acc->lo = wasm_i16x8_add(acc->lo, wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.lo));
-  acc->hi = wasm_i16x8_add(acc->hi, wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.hi));
+  return (v_columns){wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.lo),
+                     wasm_i16x8_relaxed_dot_i8x16_i7x16(x, w.hi)};
+}
+V_INLINE void v_pairs_group(v_columns *acc, const v_activation_code a[4 * V_GROUP], v_columns w) {
+  const v_columns pairs = v_pairs_of(a, w);
+  *acc = (v_columns){wasm_i16x8_add(acc->lo, pairs.lo), wasm_i16x8_add(acc->hi, pairs.hi)};
 }
 V_INLINE v_columns v_pairs_to_dot(v_columns acc) {
   return (v_columns){wasm_i32x4_extadd_pairwise_i16x8(acc.lo),
                      wasm_i32x4_extadd_pairwise_i16x8(acc.hi)};
 }
 #else
+V_INLINE v_columns v_pairs_of(const v_activation_code a[4 * V_GROUP], v_columns w) {
+  v_columns acc = v_zero_columns();
+  v_dot_group(&acc, a, w);
+  return acc;
+}
 #define v_pairs_group v_dot_group
 V_INLINE v_columns v_pairs_to_dot(v_columns acc) { return acc; }
 #endif
@@ -54,9 +67,6 @@ V_INLINE v_columns v_load_group(const uint8_t *p) {
 #endif
 }
 
-V_INLINE v_columns v_zero_columns(void) {
-  return (v_columns){wasm_i32x4_const_splat(0), wasm_i32x4_const_splat(0)};
-}
 V_INLINE v_columns v_splat_columns(const int32_t *p) {
   const v128_t x = wasm_v128_load32_splat(p);
   return (v_columns){x, x};

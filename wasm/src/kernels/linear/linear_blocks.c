@@ -60,9 +60,12 @@ V_INLINE void open_scales(v_open_block *block, const uint16_t *scale, const uint
 V_INLINE void dot_pairs(const uint32_t lanes, v_columns *dot, const v_activation_block *x,
                         const uint8_t *codes) {
   v_columns pairs[V_LANES];
-  V_UNROLL for (uint32_t l = 0; l < lanes; l++) pairs[l] = v_zero_columns();
   const v_activation_group *a = x->codes;
-  V_KEEP_LOOP for (uint32_t g = 0; g < V_BLOCK / V_GROUP; g++, a++, codes += V_GROUP_BYTES) {
+  const v_columns first = v_load_group(codes);
+  V_UNROLL for (uint32_t l = 0; l < lanes; l++) pairs[l] = v_pairs_of((*a)[l], first);
+  V_KEEP_LOOP for (uint32_t g = 1; g < V_BLOCK / V_GROUP; g++) {
+    a++;
+    codes += V_GROUP_BYTES;
     V_BASE(a);
     V_BASE(codes);
     const v_columns w = v_load_group(codes);
