@@ -109,15 +109,13 @@ export class DecoderBatcher {
         fill.preempted = true;
         fill.stop(BoundBy.MEMORY, entrance.blocked, this.#kv.freeBlocks);
       }
+      const { running, streams } = this.#residents;
       /** @type {Sample[]} */
-      const decodes = [];
-      /** @type {Sample[]} */
-      const prompts = [];
-      for (const sample of this.#residents.running) {
-        if (sample.suspect > 0) continue;
-        (sample.left === 1 && sample.request.forked ? decodes : prompts).push(sample);
+      let prompts = [];
+      if (streams.length < running.length) {
+        prompts = running.filter((s) => !s.decodes && s.suspect === 0);
       }
-      if (decodes.length > 0) this.#decode(fill, decodes);
+      if (streams.length > 0) this.#decode(fill, streams);
       if (prompts.length > 0 || entrance.waiting) {
         const resident = prompts.filter((s) => s.resident);
         this.#prefill(fill, resident, nowNs);
@@ -154,8 +152,9 @@ export class DecoderBatcher {
    * @param {Fill} fill
    */
   #retry(fill) {
-    const { running } = this.#residents;
-    const suspect = running.find((s) => s.suspect > 0);
+    const { running, streams } = this.#residents;
+    const onlyStreams = streams.length === running.length;
+    const suspect = onlyStreams ? undefined : running.find((s) => s.suspect > 0);
     const others = this.#retriedLast && running.some((s) => s.suspect === 0);
     if (suspect === undefined || (others && !fill.preempted)) {
       this.#retriedLast = false;
@@ -188,25 +187,26 @@ export class DecoderBatcher {
    * A token for every stream.
    *
    * @param {Fill} fill
-   * @param {Sample[]} decodes
+   * @param {readonly Sample[]} streams
    */
-  #decode(fill, decodes) {
+  #decode(fill, streams) {
     const most = this.#admission.maxTokens;
-    if (decodes.length > most) {
-      decodes.sort((a, b) => a.lastStep - b.lastStep || compareSamples(a, b));
-      fill.stop(BoundBy.TOKENS, decodes[most].request.requestId, most);
-      decodes.length = most;
+    if (streams.length > most) {
+      const waited = [...streams];
+      waited.sort((a, b) => a.lastStep - b.lastStep || compareSamples(a, b));
+      fill.stop(BoundBy.TOKENS, waited[most].request.requestId, most);
+      streams = waited.slice(0, most);
     }
     const kv = this.#kv;
-    if (kv.freeBlocks < decodes.length) {
-      this.#decodeInNeed(fill, decodes.length);
+    if (kv.freeBlocks < streams.length) {
+      this.#decodeInNeed(fill, streams.length);
       fill.aim();
       return;
     }
     let pairs = 0;
-    for (const sample of decodes) {
+    for (const sample of streams) {
       const seq = sample.kv;
-      if (!kv.hasSlot(seq)) {
+      if (seq.forked || seq.computed === seq.blocks.length * kv.blockSize) {
         // One block each is free
         const copies = /** @type {readonly BlockCopy[]} */ (kv.reserve(sample.seqId, 1));
         fill.copies.push(...copies);
@@ -214,7 +214,7 @@ export class DecoderBatcher {
       fill.members.push([sample, 1]);
       pairs += seq.computed + 1;
     }
-    fill.numTokens += decodes.length;
+    fill.numTokens += streams.length;
     fill.pairs += pairs;
     fill.kvTokens += pairs;
     fill.aim();

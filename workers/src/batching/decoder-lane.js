@@ -13,8 +13,6 @@ import { NS_PER_MS, TrafficClass, stepShape } from "./types.js";
  * Sequences that stay for many steps. One step at a time: each needs the tokens of the last.
  */
 export class DecoderLane extends Lane {
-  /** A step is on the device. */
-  inFlight = false;
   /** When the last one ended. */
   landedNs = 0;
 
@@ -43,7 +41,7 @@ export class DecoderLane extends Lane {
 
   /** @override */
   get hasWork() {
-    if (this.inFlight) return false;
+    if (this.residents.stepId >= 0) return false;
     const { running, preempted } = this.residents;
     return running.length > 0 || preempted.length > 0 || this.queue.numSeqs > 0;
   }

@@ -39,14 +39,13 @@ export class DecoderResults {
    */
   take(step, event, nowNs, out) {
     const { lane } = step;
-    lane.inFlight = false;
     lane.landedNs = nowNs;
     if (event.outcome === StepOutcome.OK && event.sampled.length !== step.numWanted) {
       throw new InvalidInput(
         `step ${event.stepId} brought ${event.sampled.length} tokens, expected ${step.numWanted}`,
       );
     }
-    for (const [sample] of step.members) lane.residents.landed(sample);
+    lane.residents.landed(step.members);
     if (event.outcome === StepOutcome.OK) {
       lane.batcher.learn(step.shape, event.deviceNs);
       this.#tokens(lane, step, event, out);
@@ -84,7 +83,7 @@ export class DecoderResults {
    * @param {Decision[]} out
    */
   #tokens(lane, step, event, out) {
-    const { residents, maxContext } = lane;
+    const { residents } = lane;
     const { kv } = residents;
     const { stepId, sampled } = event;
     const { queue } = lane;
@@ -92,6 +91,10 @@ export class DecoderResults {
     // An account matters while somebody waits
     const tokenNs = Math.trunc(Math.min(line.seq + line.token, MOST_CHARGE_NS));
     const chargeNs = queue.numSeqs > 0 ? tokenNs : 0;
+    if (step.isRetry) {
+      step.members[0][0].suspect = 0;
+      residents.changed();
+    }
     for (const row of event.nonFinite) {
       const [sample] = step.members[row];
       if (!sample.alive) continue;
@@ -102,31 +105,33 @@ export class DecoderResults {
       const [sample, count] = step.members[i];
       const row = step.rows[i];
       if (!sample.alive) continue;
-      sample.suspect = 0;
       if (row < 0) {
         kv.computed(sample.seqId, count);
+        residents.changed();
         residents.fork(sample);
         continue;
       }
+      if (count > 1) {
+        kv.computed(sample.seqId, count - 1);
+        residents.changed();
+      }
       const tokenId = sampled[row];
-      if (count > 1) kv.computed(sample.seqId, count - 1);
       kv.advance(sample.kv, tokenId);
-      sample.remaining -= 1;
       const { requestId, stopIds, traffic, tenant } = sample.request;
       if (chargeNs > 0) queue.of(traffic).tenants.charge(tenant, chargeNs);
-      const position = sample.kv.tokens.length - 1;
+      const { length } = sample.kv.tokens;
       out.push({
         type: "token",
         requestId,
         sample: sample.index,
         tokenId,
-        position,
+        position: length - 1,
         stepId,
         row,
       });
       if (stopIds.includes(tokenId)) {
         this.stop(lane, sample, FinishReason.STOP, out);
-      } else if (sample.remaining <= 0 || position + 1 >= maxContext) {
+      } else if (length >= sample.end) {
         this.stop(lane, sample, FinishReason.LENGTH, out);
       }
     }
@@ -139,6 +144,7 @@ export class DecoderResults {
    * @param {number} stepId
    */
   #suspect(step, stepId) {
+    step.lane.residents.changed();
     for (const [sample, count] of step.members) {
       if (!sample.alive) continue;
       if (step.isRetry) {

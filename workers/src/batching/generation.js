@@ -10,8 +10,6 @@ export class Sample {
   resident = true;
   /** How often its blocks were taken away. */
   preemptions = 0;
-  /** Its tokens in the step on the device; 0 = it is in none. */
-  inFlight = 0;
   /** Its tokens in a step that failed; it runs them alone next. 0 = none. */
   suspect = 0;
   /** Number of the last step it was in. */
@@ -30,13 +28,23 @@ export class Sample {
     this.index = index;
     this.seqId = seqId;
     this.kv = kv;
-    /** Tokens that it may still get. */
-    this.remaining = request.maxTokens;
+    /** Tokens of its sequence, the prompt's included, at which it has all it may get. */
+    this.end = request.prompt.length + request.maxTokens;
   }
 
   /** Known tokens that are to be computed: 1 when it decodes. */
   get left() {
     return this.kv.tokens.length - this.kv.computed;
+  }
+
+  /** Its next token gives one: the prompt is computed, and its twins are born. */
+  get decodes() {
+    return this.left === 1 && this.request.forked;
+  }
+
+  /** Tokens that it may still get. */
+  get remaining() {
+    return this.end - this.kv.tokens.length;
   }
 
   /** Sequences that it stands for: until the prompt is computed also its twins. */

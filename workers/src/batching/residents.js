@@ -17,12 +17,30 @@ export class Residents {
   seats = 0;
   /** Tokens that preemptions made the lane compute again. */
   recomputed = 0;
+  /** The step on the device, -1 = none. */
+  stepId = -1;
 
+  /** @type {readonly Sample[] | null} */
+  #streams = null;
   #nextSeqId = 0;
 
   /** @param {KVManager} kv owns the blocks */
   constructor(kv) {
     this.kv = kv;
+  }
+
+  /**
+   * Those of the running samples that compute one token and get the next, in order. The same
+   * list as long as nobody joins or leaves them, which is most steps.
+   */
+  get streams() {
+    this.#streams ??= this.running.filter((s) => s.decodes && s.suspect === 0);
+    return this.#streams;
+  }
+
+  /** Prompts have come further, or a step has failed: other samples may be streams. */
+  changed() {
+    this.#streams = null;
   }
 
   /**
@@ -37,6 +55,7 @@ export class Residents {
     request.samples.push(sample);
     this.running.push(sample);
     this.seats += sample.seats;
+    this.changed();
     this.fork(sample);
   }
 
@@ -52,6 +71,7 @@ export class Residents {
     sample.resident = true;
     this.running.push(sample);
     this.seats += sample.seats;
+    this.changed();
     this.fork(sample);
   }
 
@@ -66,6 +86,7 @@ export class Residents {
     sample.resident = false;
     remove(this.running, sample);
     this.seats -= sample.seats;
+    this.changed();
     this.preempted.push(sample);
     this.preempted.sort(compareSamples);
   }
@@ -79,6 +100,7 @@ export class Residents {
   fork(sample) {
     const { request } = sample;
     if (request.forked || sample.left > 1) return;
+    this.changed();
     for (let index = 1; index < request.numTokens.length; index++) {
       const seqId = this.#nextSeqId++;
       this.kv.fork(sample.seqId, seqId);
@@ -101,21 +123,22 @@ export class Residents {
     if (sample.resident) {
       remove(this.running, sample);
       this.seats -= sample.seats;
+      this.changed();
     } else {
       remove(this.preempted, sample);
     }
     if (!trust) this.kv.discard(sample.seqId);
-    else if (sample.inFlight === 0) this.kv.release(sample.seqId);
+    else if (this.stepId < 0 || sample.lastStep !== this.stepId) this.kv.release(sample.seqId);
   }
 
   /**
-   * The step that wrote the sample's blocks is over.
+   * The step that wrote the members' blocks is over.
    *
-   * @param {Sample} sample
+   * @param {readonly (readonly [Sample, number])[]} members
    */
-  landed(sample) {
-    sample.inFlight = 0;
-    if (!sample.alive) this.kv.release(sample.seqId);
+  landed(members) {
+    this.stepId = -1;
+    for (const [sample] of members) if (!sample.alive) this.kv.release(sample.seqId);
   }
 }
 

@@ -157,7 +157,7 @@ export class Scheduler {
     const { members, copies, shape, bound, isRetry } = batch;
     const predictedNs = lane.cost.predict(shape);
     const { stepId, chargeNs } = this.#begin(lane, shape, predictedNs);
-    lane.inFlight = true;
+    lane.residents.stepId = stepId;
     const { seqs, rows, numWanted } = this.#slices(lane, members, stepId);
     const type = "decoder_step";
     const step = { type, lane, members, shape, predictedNs, chargeNs, isRetry, rows, numWanted };
@@ -199,7 +199,6 @@ export class Scheduler {
       let kept = seq.blocks.length;
       let blocks = SAME;
       if (seq.changed < kept) ({ kept, blocks } = kv.changes(sample.seqId));
-      sample.inFlight = numTokens;
       sample.lastStep = stepId;
       const { requestId } = sample.request;
       const { index } = sample;

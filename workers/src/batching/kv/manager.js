@@ -169,15 +169,6 @@ export class KVManager {
   }
 
   /**
-   * Whether `reserve` for one more token would change nothing and copy nothing.
-   *
-   * @param {KVSequence} seq
-   */
-  hasSlot(seq) {
-    return !seq.forked && seq.computed < seq.blocks.length * this.blockSize;
-  }
-
-  /**
    * How the block table differs from what the last call told.
    *
    * @param {number} seqId
