@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.js.firefox import FirefoxHost, firefox, firefox_browser
 from tests.js.hosts import Host
+from tests.js.test_decoder import COUNT, PROMPTS, on_wasmtime
+from tests.js.test_goldens import golden_ids
 from tests.js.tiny import sequences
 
 
@@ -40,6 +42,61 @@ def test_E14_the_same_bits_in_firefox(
         assert set(result["outputs"]) == {expected}
         plain = host.run("load", {**args, "options": {"wasm": {"variant": "simd"}}})
         assert plain["outputs"] == [expected]
+
+
+@pytest.mark.parametrize("scheme", ["i8", "i4", "f32"])
+def test_E13_goldens_in_firefox(
+    page: dict[bool, FirefoxHost],
+    node: Host,
+    minilm_artifacts: Mapping[str, Path],
+    scheme: str,
+) -> None:
+    """all-MiniLM-L6-v2 passes its goldens in every pool; Node's bytes, by the same build."""
+    folder = minilm_artifacts[scheme]
+    args = {"sequences": golden_ids(folder), "options": {"wasm": {"variant": "simd"}}}
+    (expected,) = node.run("load", {**args, "artifact": str(folder)})["outputs"]
+    for host in page.values():
+        args["options"] = {"threads": 2}
+        result = host.run("load", {**args, "artifact": host.location(folder)})
+        assert result["goldens"]["cases"] == len(args["sequences"])
+        assert result["info"]["threads"] == host.max_threads
+        assert set(result["outputs"]) == {expected}
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_decoder_in_firefox(
+    page: dict[bool, FirefoxHost], tiny_decoder: Path, isolated: bool
+) -> None:
+    """Goldens, and the greedy texts of wasmtime, alone and together."""
+    host = page[isolated]
+    artifact = host.location(tiny_decoder)
+    args = {"artifact": artifact, "threads": 2, "prompts": PROMPTS, "count": COUNT}
+    result = host.run("decoder", args)
+    assert result["goldens"]["worstCosine"] >= 0.9995
+    assert result["together"] == result["alone"] == on_wasmtime()
+
+
+def test_language_model_in_firefox(
+    page: dict[bool, FirefoxHost], node: Host, smollm2_artifacts: Mapping[str, Path]
+) -> None:
+    """SmolLM2 passes its goldens, and writes in a page what it writes in Node."""
+    calls = [
+        {"prompt": "The capital of France is", "options": {"maxTokens": 8}},
+        {"prompt": "Once upon a time", "options": {"maxTokens": 8}},
+    ]
+    host = page[True]
+    folder = smollm2_artifacts["i4"]
+    args = {"options": {"threads": 2}, "calls": calls}
+    written = {
+        at.name: at.run("generate", {**args, "artifact": at.location(folder)})["results"]
+        for at in (host, node)
+    }
+    texts = {
+        name: [r["completions"][0]["tokenIds"] for r in results]
+        for name, results in written.items()
+    }
+    assert texts[host.name] == texts[node.name]
+    assert all(len(ids) == 8 for ids in texts[node.name])
 
 
 def test_M13_caches_of_firefox(page: dict[bool, FirefoxHost], tiny: dict[str, Path]) -> None:
