@@ -17,6 +17,8 @@ GOLDENS = "goldens.json"
 MAX_MANIFEST_BYTES = 4 << 20
 MAX_SHARD_BYTES = 24 << 20
 """Static hosts cap a file at 25 MiB; a shard stays below that, header included."""
+PIECE_BYTES = 1 << 20
+"""A file's ``pieces`` are the hashes of so many bytes each, the last of the rest."""
 
 _MAX_BYTES = {PROGRAM: 16 << 20, TOKENIZER: 128 << 20, GOLDENS: 16 << 20}
 _MAX_OTHER_BYTES = 128 << 20
@@ -164,8 +166,16 @@ class CostProfile:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
+    """What a file must be.
+
+    Attributes:
+        pieces: the sha256 of every `PIECE_BYTES` of it, for readers whose fast hash takes whole
+            buffers only; empty where the artifact does not tell.
+    """
+
     bytes: int
     sha256: str
+    pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +357,15 @@ def _cost_profile(r: Record) -> CostProfile:
     return CostProfile(r.text("host"), r.integer("threads", 1, 4096), coefficients)
 
 
+def _pieces(entry: Record, size: int) -> tuple[str, ...]:
+    if "pieces" not in entry:
+        return ()
+    pieces, count = entry.texts("pieces"), -(-size // PIECE_BYTES)
+    if len(pieces) != count or not all(_SHA256.fullmatch(p) for p in pieces):
+        raise entry.error("pieces", pieces, f"{count} of 64 lower-case hex digits")
+    return pieces
+
+
 def _files(r: Record) -> dict[str, FileEntry]:
     files = {}
     for name in r:
@@ -361,7 +380,8 @@ def _files(r: Record) -> dict[str, FileEntry]:
         sha256 = entry.text("sha256")
         if not _SHA256.fullmatch(sha256):
             raise entry.error("sha256", sha256, "64 lower-case hex digits")
-        files[name] = FileEntry(entry.integer("bytes", 0, limit), sha256)
+        size = entry.integer("bytes", 0, limit)
+        files[name] = FileEntry(size, sha256, _pieces(entry, size))
     for name in (PROGRAM, TOKENIZER, GOLDENS):
         if name not in files:
             raise ArtifactMissing(f"{MANIFEST} does not list {name}; export the model again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 import safetensors.numpy
 
 from runtime_py.artifact import Artifact
-from runtime_py.errors import ArtifactMissing
+from runtime_py.artifact.manifest import PIECE_BYTES, Manifest
+from runtime_py.errors import ArtifactCorrupt, ArtifactMissing
 from runtime_py.executors.reference import ReferenceExecutor
 from runtime_py.executors.weights import ROW_MULTIPLE
 from runtime_py.loading import check_goldens
-from tests.artifact.small import small_model, write_small
+from tests.artifact.small import read_manifest, small_model, write_manifest, write_small
+from toolchain.pack.artifact import file_entry
 
 
 @pytest.mark.parametrize("scheme", ["f32", "f16", "i8", "i4"])
@@ -97,3 +100,33 @@ def test_manifest_is_typed(pristine: Path) -> None:
     assert m.total_bytes == sum(
         f.stat().st_size for f in pristine.iterdir() if f.name != "manifest.json"
     )
+
+
+def test_long_files_have_the_hashes_of_their_pieces(tmp_path: Path) -> None:
+    data = bytes(range(251)) * 10_000  # two pieces and a rest
+    for size in (0, 1, PIECE_BYTES, PIECE_BYTES + 1, len(data)):
+        (tmp_path / "file").write_bytes(data[:size])
+        entry = file_entry(tmp_path / "file")
+        assert entry["bytes"] == size
+        assert entry["sha256"] == hashlib.sha256(data[:size]).hexdigest()
+        parts = [data[at : min(at + PIECE_BYTES, size)] for at in range(0, size, PIECE_BYTES)]
+        expected = [hashlib.sha256(part).hexdigest() for part in parts]
+        assert entry.get("pieces", expected) == expected
+        assert ("pieces" in entry) == (size > PIECE_BYTES)
+
+
+def test_pieces_in_the_manifest(pristine: Path, tmp_path: Path) -> None:
+    """They are as many as the file has; an artifact may have none."""
+    manifest = read_manifest(pristine)
+    name = "tokenizer.json"
+    assert Manifest.parse((pristine / "manifest.json").read_bytes()).files[name].pieces == ()
+    good = [manifest["files"][name]["sha256"]]
+    for pieces in (good, [], [*good, *good], ["abc"], "abc", [7]):
+        manifest["files"][name]["pieces"] = pieces
+        write_manifest(tmp_path, manifest)
+        data = (tmp_path / "manifest.json").read_bytes()
+        if pieces is good:
+            assert Manifest.parse(data).files[name].pieces == tuple(good)
+            continue
+        with pytest.raises(ArtifactCorrupt, match="pieces is "):
+            Manifest.parse(data)

@@ -14,6 +14,7 @@ from runtime_py.artifact.manifest import (
     FORMAT_VERSION,
     GOLDENS,
     MANIFEST,
+    PIECE_BYTES,
     PROGRAM,
     TOKENIZER,
 )
@@ -77,7 +78,7 @@ def write_artifact(
         for name, content in contents.files.items():
             (folder / name).write_bytes(content)
         names = (PROGRAM, *shards, TOKENIZER, GOLDENS, *contents.files)
-        files = {name: _entry(folder / name) for name in names}
+        files = {name: file_entry(folder / name) for name in names}
         manifest = _manifest(contents, files)
         text = json.dumps(manifest, ensure_ascii=False, indent=1)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -129,7 +130,12 @@ def _manifest(contents: Contents, files: Mapping[str, Mapping[str, Any]]) -> dic
     }
 
 
-def _entry(path: Path) -> dict[str, Any]:
+def file_entry(path: Path) -> dict[str, Any]:
+    """What the manifest says about a file: size, hash, and the pieces' where it has several."""
+    whole, pieces = hashlib.sha256(), []
     with path.open("rb") as f:
-        digest = hashlib.file_digest(f, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+        while piece := f.read(PIECE_BYTES):
+            whole.update(piece)
+            pieces.append(hashlib.sha256(piece).hexdigest())
+    entry = {"bytes": path.stat().st_size, "sha256": whole.hexdigest()}
+    return {**entry, "pieces": pieces} if len(pieces) > 1 else entry
