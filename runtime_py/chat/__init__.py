@@ -1,6 +1,6 @@
 """Chats as prompts: the model's own template, and content that cannot forge control tokens."""
 
-from runtime_py.chat.messages import check_messages, guarded
+from runtime_py.chat.messages import check_messages, check_template_options, guarded
 from runtime_py.chat.template import ChatRenderer, ChatTemplate
 
-__all__ = ["ChatRenderer", "ChatTemplate", "check_messages", "guarded"]
+__all__ = ["ChatRenderer", "ChatTemplate", "check_messages", "check_template_options", "guarded"]

@@ -8,6 +8,7 @@ from typing import Any
 from runtime_py.errors import InvalidInput, InvalidType
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+_MAX_DEPTH = 64
 _GUARDS = range(0xE000, 0xF8FF)  # private use: in no vocabulary as a token of meaning
 
 
@@ -28,6 +29,19 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
     if not messages:
         raise InvalidInput("messages is empty, expected at least one message")
     return [_check(i, message) for i, message in enumerate(messages)]
+
+
+def check_template_options(tools: object, template_options: object) -> None:
+    """Check what a template is given besides the messages.
+
+    Raises:
+        InvalidType: ``tools`` is no list, or ``template_options`` no dict.
+    """
+    is_list = isinstance(tools, Sequence) and not isinstance(tools, str | bytes)
+    if tools is not None and not is_list:
+        raise InvalidType(f"tools is {type(tools).__name__}, expected a list")
+    if template_options is not None and not isinstance(template_options, Mapping):
+        raise InvalidType(f"template_options is {type(template_options).__name__}, expected a dict")
 
 
 def _check(index: int, message: object) -> dict[str, Any]:
@@ -79,16 +93,20 @@ def guarded(
     return [{k: _mapped(v, disarm) for k, v in m.items()} for m in messages], guard
 
 
-def _each_string(value: Any, see: Any) -> None:
+def _each_string(value: Any, see: Any, depth: int = 0) -> None:
+    if depth > _MAX_DEPTH:
+        raise InvalidInput(
+            f"messages are nested deeper than {_MAX_DEPTH} levels, expected plain data"
+        )
     if isinstance(value, str):
         see(value)
     elif isinstance(value, Mapping):
         for k, v in value.items():
             see(str(k))
-            _each_string(v, see)
+            _each_string(v, see, depth + 1)
     elif isinstance(value, list | tuple):
         for v in value:
-            _each_string(v, see)
+            _each_string(v, see, depth + 1)
 
 
 def _mapped(value: Any, change: Any) -> Any:

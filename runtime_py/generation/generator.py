@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from runtime_py.chat import ChatRenderer, check_messages, guarded
+from runtime_py.chat import ChatRenderer, check_messages, check_template_options, guarded
 from runtime_py.engine import Engine
 from runtime_py.errors import Aborted, InvalidInput, InvalidType, TooLong
 from runtime_py.generation.options import (
@@ -75,6 +75,7 @@ class Generator:
     ) -> GenerationStream:
         """See `Model.chat`."""
         checked = check_messages(messages)
+        check_template_options(tools, template_options)
         if self._make_template is None:
             raise InvalidInput("the model has no chat template; use generate with a prompt")
         if self._template is None:

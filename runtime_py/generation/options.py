@@ -19,6 +19,7 @@ MAX_STOPS = 64
 MAX_STOP_CHARS = 1024
 MAX_BIASES = 4096
 MAX_TOP_LOGPROBS = 20
+MIN_TEMPERATURE = 1e-6
 
 
 class SamplingArguments(TypedDict, total=False):
@@ -115,11 +116,11 @@ def generate_options(
         raise InvalidType(f"ignore_eos is {type(ignore_eos).__name__}, expected bool")
     return GenerateOptions(
         max_tokens=_int("max_tokens", max_tokens, 1, max_context),
-        temperature=_float("temperature", temperature, 0.0, 100.0),
+        temperature=_temperature(temperature),
         top_k=_int("top_k", top_k, 0, vocab_size),
         top_p=_float("top_p", top_p, 0.0, 1.0, open_low=True),
         min_p=_float("min_p", min_p, 0.0, 1.0),
-        repetition_penalty=_float("repetition_penalty", repetition_penalty, 0.0, 100.0, True),
+        repetition_penalty=_float("repetition_penalty", repetition_penalty, 1e-3, 100.0),
         presence_penalty=_float("presence_penalty", presence_penalty, -100.0, 100.0),
         frequency_penalty=_float("frequency_penalty", frequency_penalty, -100.0, 100.0),
         logit_bias=_bias(logit_bias, vocab_size),
@@ -148,6 +149,16 @@ def _float(name: str, value: object, low: float, high: float, open_low: bool = F
         above = "above " if open_low else ""
         raise InvalidInput(f"{name} is {value}, expected {above}{low:g} to {high:g}")
     return float(value)
+
+
+def _temperature(value: object) -> float:
+    """Backends divide by it, in f32."""
+    temperature = _float("temperature", value, 0.0, 100.0)
+    if 0 < temperature < MIN_TEMPERATURE:
+        raise InvalidInput(
+            f"temperature is {temperature}, expected 0, or {MIN_TEMPERATURE:g} to 100"
+        )
+    return temperature
 
 
 def _logprobs(value: bool | int) -> int:

@@ -119,3 +119,23 @@ def test_without_jinja_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(InvalidInput, match=r"volery\[chat\]"):
         ChatTemplate("")
+
+
+def test_what_a_template_cannot_walk_is_refused() -> None:
+    """Data that holds itself, and options of the wrong kind."""
+    itself = user("hi")
+    itself["itself"] = itself
+
+    async def test() -> None:
+        async with make() as model:
+            for messages, options, error, words in (
+                ([itself], {}, InvalidInput, "nested deeper than 64 levels"),
+                ([user("hi")], {"tools": 5}, InvalidType, "tools is int"),
+                ([user("hi")], {"tools": "ab"}, InvalidType, "tools is str"),
+                ([user("hi")], {"template_options": 5}, InvalidType, "template_options is int"),
+                ([user("hi")], {"template_options": [1]}, InvalidType, "template_options is list"),
+            ):
+                with pytest.raises(error, match=words):
+                    model.chat(messages, **options)
+
+    run(test)

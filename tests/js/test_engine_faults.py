@@ -133,12 +133,18 @@ InvalidInput: maxTokens is 0
 InvalidType: maxTokens is string
 InvalidInput: temperature is -1
 InvalidInput: temperature is NaN
+InvalidInput: temperature is 1e-30, expected 0, or 0.000001 to 100
 InvalidInput: topP is 0
 InvalidInput: topK is 1000
 InvalidInput: repetitionPenalty is 0
+InvalidInput: repetitionPenalty is 0.00001, expected 0.001 to 100
 InvalidType: logitBias is an array
 InvalidInput: a token id in logitBias is 5000
-InvalidInput: a token id in logitBias is NaN
+InvalidInput: logitBias has the key "a", expected token ids
+InvalidInput: logitBias has the key ""
+InvalidInput: logitBias has the key "0x5"
+InvalidInput: logitBias has the key boolean
+InvalidInput: logitBias has the id 5 twice
 InvalidInput: logprobs is 21
 InvalidInput: n is 0
 InvalidInput: seed is -1
@@ -152,6 +158,8 @@ InvalidType: logitsMask is number
 InvalidInput: ttftTargetMs is fast
 InvalidType: cacheSalt is number
 InvalidInput: unknown option max_tokens
+InvalidType: options is null
+InvalidType: prompt is object
 InvalidType: messages is string
 InvalidInput: messages is empty
 InvalidType: messages[0] is string
@@ -159,6 +167,18 @@ InvalidInput: messages[0] has role "robot"
 InvalidType: messages[0] has content of type undefined
 InvalidInput: messages[0] has a content part {"type":"image"}
 InvalidInput: the chat template refuses these messages (no tools here)
+InvalidInput: messages are nested deeper than 64 levels
+InvalidInput: the chat template refuses these messages
+InvalidType: options is null
+InvalidInput: unknown option max_tokens
+InvalidType: tools is number
+InvalidInput: the chat template refuses these messages
+InvalidType: templateOptions is an array
+InvalidInput: the chat template refuses these messages
+InvalidInput: tokenId is -1
+InvalidInput: tokenId is 5000
+InvalidInput: tokenId is NaN
+InvalidType: tokenId is string
 InvalidInput: the model generates text
 """.strip().splitlines()
 

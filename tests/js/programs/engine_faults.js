@@ -231,12 +231,26 @@ const scenarios = {
       ["a", { maxTokens: "9" }],
       ["a", { temperature: -1 }],
       ["a", { temperature: NaN }],
+      ["a", { temperature: 1e-30 }],
       ["a", { topP: 0 }],
       ["a", { topK: 1000 }],
       ["a", { repetitionPenalty: 0 }],
+      ["a", { repetitionPenalty: 1e-5 }],
       ["a", { logitBias: [1] }],
       ["a", { logitBias: { 5000: 1 } }],
       ["a", { logitBias: { a: 1 } }],
+      ["a", { logitBias: { "": 1 } }],
+      ["a", { logitBias: { "0x5": 1 } }],
+      ["a", { logitBias: new Map([[true, 1]]) }],
+      [
+        "a",
+        {
+          logitBias: new Map([
+            ["5", 1],
+            [5, 2],
+          ]),
+        },
+      ],
       ["a", { logprobs: 21 }],
       ["a", { n: 0 }],
       ["a", { seed: -1 }],
@@ -250,6 +264,19 @@ const scenarios = {
       ["a", { ttftTargetMs: "fast" }],
       ["a", { cacheSalt: 1 }],
       ["a", { max_tokens: 5 }],
+      ["a", null],
+      [new DataView(new ArrayBuffer(4)), {}],
+    ];
+    const hi = { role: "user", content: "hi" };
+    const round = { ...hi };
+    round.itself = round;
+    const asked = [
+      null,
+      { max_tokens: 5 },
+      { tools: 5 },
+      { tools: [round] },
+      { templateOptions: [] },
+      { templateOptions: { big: 5n } },
     ];
     const chats = [
       "hi",
@@ -259,12 +286,16 @@ const scenarios = {
       [{ role: "user" }],
       [{ role: "user", content: [{ type: "image" }] }],
       [{ role: "tool", content: "hi" }],
+      [round],
+      [{ ...hi, big: 5n }],
     ];
     const refusals = [];
     for (const [prompt, options] of calls) {
       refusals.push(await refusal(() => model.generate(prompt, options)));
     }
     for (const messages of chats) refusals.push(await refusal(() => model.chat(messages)));
+    for (const options of asked) refusals.push(await refusal(() => model.chat([hi], options)));
+    for (const id of [-1, 5000, NaN, "5"]) refusals.push(await refusal(() => model.tokenText(id)));
     refusals.push(await refusal(() => model.embed("a")));
     return { refusals, idle: idle(model.stats()) };
   },

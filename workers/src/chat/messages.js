@@ -8,6 +8,8 @@ export const ROLES = Object.freeze(["system", "developer", "user", "assistant", 
 const FIRST_GUARD = 0xe000;
 const LAST_GUARD = 0xf8fe;
 
+const MAX_DEPTH = 64;
+
 /**
  * @typedef {Record<string, unknown> & {role: string, content: string}} Message
  */
@@ -30,6 +32,23 @@ export function checkMessages(messages) {
     throw new InvalidInput("messages is empty, expected at least one message");
   }
   return messages.map(check);
+}
+
+/**
+ * What a template is given besides the messages.
+ *
+ * @param {unknown} tools
+ * @param {unknown} templateOptions
+ * @throws {InvalidType} it is something else
+ */
+export function checkTemplateOptions(tools, templateOptions) {
+  if (tools !== undefined && tools !== null && !Array.isArray(tools)) {
+    throw new InvalidType(`tools is ${kindOf(tools)}, expected an array`);
+  }
+  const isObject = typeof templateOptions === "object" && !Array.isArray(templateOptions);
+  if (templateOptions !== undefined && !isObject) {
+    throw new InvalidType(`templateOptions is ${kindOf(templateOptions)}, expected an object`);
+  }
 }
 
 /**
@@ -116,11 +135,19 @@ export function guarded(messages, controlTokens) {
  *
  * @param {unknown} value
  * @param {(text: string) => string} change
+ * @param {number} [depth] how many levels it lies in
  * @returns {unknown}
  */
-function mapped(value, change) {
+function mapped(value, change, depth = 0) {
   if (typeof value === "string") return change(value);
-  if (Array.isArray(value)) return value.map((v) => mapped(v, change));
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([k, v]) => [change(k), mapped(v, change)]));
+  if (depth > MAX_DEPTH) {
+    throw new InvalidInput(
+      `messages are nested deeper than ${MAX_DEPTH} levels, expected plain data`,
+    );
+  }
+  if (Array.isArray(value)) return value.map((v) => mapped(v, change, depth + 1));
+  return Object.fromEntries(
+    Object.entries(value).map(([k, v]) => [change(k), mapped(v, change, depth + 1)]),
+  );
 }

@@ -38,14 +38,15 @@ export class ChatTemplate {
    * @throws {InvalidInput} the template refuses the messages, or fails on them
    */
   render(messages, { addGenerationPrompt = true, tools, variables } = {}) {
-    const { names, restore } = disguised({
-      ...this.#names,
-      ...variables,
-      messages,
-      add_generation_prompt: addGenerationPrompt,
-      tools: tools ?? null,
-    });
     try {
+      // Which refuses what has no JSON, such as data that holds itself
+      const { names, restore } = disguised({
+        ...this.#names,
+        ...variables,
+        messages,
+        add_generation_prompt: addGenerationPrompt,
+        tools: tools ?? null,
+      });
       return restore(this.#template.render(names));
     } catch (cause) {
       throw new InvalidInput(

@@ -1,7 +1,8 @@
 /** From a prompt or a chat to a running generation. */
-import { checkMessages, guarded } from "../chat/messages.js";
+import { checkMessages, checkTemplateOptions, guarded } from "../chat/messages.js";
 import {
   checkDeadline,
+  checkInt,
   checkNames,
   checkSignal,
   checkTarget,
@@ -58,6 +59,7 @@ const SCHEDULING_OPTIONS = [
   ...["traffic", "deadlineMs", "ttftTargetMs", "tpotTargetMs", "tenant", "cacheSalt", "signal"],
 ];
 const GENERATE_OPTIONS = [...SAMPLING_OPTIONS, ...SCHEDULING_OPTIONS];
+const CHAT_OPTIONS = [...GENERATE_OPTIONS, "tools", "templateOptions"];
 
 /** `Model.generate` and `Model.chat`. */
 export class Generator {
@@ -84,6 +86,7 @@ export class Generator {
    * @param {number} tokenId
    */
   tokenText(tokenId) {
+    checkInt("tokenId", tokenId, 0, this.info.vocabSize - 1);
     return this.#tokenizer.tokenText?.(tokenId) ?? this.#tokenizer.decode([tokenId]);
   }
 
@@ -91,10 +94,13 @@ export class Generator {
    * See `Model.chat`.
    *
    * @param {unknown} messages
-   * @param {ChatArguments} options
+   * @param {ChatArguments} chatOptions
    */
-  chat(messages, { tools, templateOptions, ...options }) {
+  chat(messages, chatOptions) {
+    checkNames(chatOptions, CHAT_OPTIONS);
+    const { tools, templateOptions, ...options } = chatOptions;
     const checked = checkMessages(messages);
+    checkTemplateOptions(tools, templateOptions);
     if (this.#template === null) {
       throw new InvalidInput("the model has no chat template; use generate with a prompt");
     }
@@ -140,7 +146,7 @@ export class Generator {
     let ids;
     if (typeof prompt === "string") {
       ids = this.#tokenizer.encode(prompt);
-    } else if (Array.isArray(prompt) || ArrayBuffer.isView(prompt)) {
+    } else if (Array.isArray(prompt) || isTypedArray(prompt)) {
       ids = Array.from(/** @type {ArrayLike<number>} */ (prompt));
       const wrong = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
       if (wrong >= 0) {
@@ -167,3 +173,6 @@ export class Generator {
     return ids;
   }
 }
+
+/** @param {unknown} value */
+const isTypedArray = (value) => ArrayBuffer.isView(value) && !(value instanceof DataView);

@@ -7,6 +7,7 @@ export const MAX_STOPS = 64;
 export const MAX_STOP_CHARS = 1024;
 export const MAX_BIASES = 4096;
 export const MAX_TOP_LOGPROBS = 20;
+const MIN_TEMPERATURE = 1e-6;
 
 /**
  * Ids generated so far -> which tokens may follow: bit i of ceil(vocabulary / 32) words
@@ -77,7 +78,8 @@ export const SAMPLING_OPTIONS = Object.freeze([
  * @throws {InvalidInput} an option is outside its range; the message names it
  */
 export function generateOptions(options, { vocabSize, maxContext }) {
-  const { logitsMask = null, ignoreEos = false, seed } = options;
+  const { logitsMask = null, seed } = options;
+  const ignoreEos = options.ignoreEos ?? false;
   if (logitsMask !== null && typeof logitsMask !== "function") {
     throw new InvalidType(`logitsMask is ${kindOf(logitsMask)}, expected a function`);
   }
@@ -86,16 +88,11 @@ export function generateOptions(options, { vocabSize, maxContext }) {
   }
   return {
     maxTokens: checkInt("maxTokens", options.maxTokens ?? maxContext, 1, maxContext),
-    temperature: checkNumber("temperature", options.temperature ?? 0, 0, 100),
+    temperature: checkTemperature(options.temperature ?? 0),
     topK: checkInt("topK", options.topK ?? 0, 0, vocabSize),
     topP: checkNumber("topP", options.topP ?? 1, 0, 1, true),
     minP: checkNumber("minP", options.minP ?? 0, 0, 1),
-    repetitionPenalty: checkNumber(
-      "repetitionPenalty",
-      options.repetitionPenalty ?? 1,
-      ...PENALTY,
-      true,
-    ),
+    repetitionPenalty: checkNumber("repetitionPenalty", options.repetitionPenalty ?? 1, 1e-3, 100),
     presencePenalty: checkNumber("presencePenalty", options.presencePenalty ?? 0, -100, 100),
     frequencyPenalty: checkNumber("frequencyPenalty", options.frequencyPenalty ?? 0, -100, 100),
     logitBias: checkBias(options.logitBias, vocabSize),
@@ -108,8 +105,6 @@ export function generateOptions(options, { vocabSize, maxContext }) {
     ignoreEos,
   };
 }
-
-const PENALTY = /** @type {const} */ ([0, 100]);
 
 /**
  * @param {string} name
@@ -128,6 +123,21 @@ function checkNumber(name, value, low, high, openLow = false) {
     throw new InvalidInput(`${name} is ${value}, expected ${above}${low} to ${high}`);
   }
   return value;
+}
+
+/**
+ * Backends divide by it, in f32.
+ *
+ * @param {unknown} value
+ */
+function checkTemperature(value) {
+  const temperature = checkNumber("temperature", value, 0, 100);
+  if (temperature > 0 && temperature < MIN_TEMPERATURE) {
+    throw new InvalidInput(
+      `temperature is ${temperature}, expected 0, or ${MIN_TEMPERATURE} to 100`,
+    );
+  }
+  return temperature;
 }
 
 /** 53 random bits, so that a result's seed is a number that survives JSON. */
@@ -179,10 +189,27 @@ function checkBias(bias, vocabSize) {
     );
   }
   const pairs = entries.map(([id, value]) => [
-    checkInt("a token id in logitBias", Number(id), 0, vocabSize - 1),
+    checkInt("a token id in logitBias", idOf(id), 0, vocabSize - 1),
     checkNumber(`logitBias[${id}]`, value, -1e6, 1e6),
   ]);
-  return pairs.sort(([a], [b]) => a - b).flat();
+  pairs.sort(([a], [b]) => a - b);
+  const twice = pairs.find(([id], i) => i > 0 && id === pairs[i - 1][0]);
+  if (twice !== undefined) {
+    throw new InvalidInput(`logitBias has the id ${twice[0]} twice, expected it once`);
+  }
+  return pairs.flat();
+}
+
+/**
+ * An object's keys are strings; of those only whole numbers are ids.
+ *
+ * @param {unknown} key
+ */
+function idOf(key) {
+  if (typeof key === "number") return key;
+  if (typeof key === "string" && /^-?\d+$/.test(key)) return Number(key);
+  const found = typeof key === "string" ? JSON.stringify(key) : kindOf(key);
+  throw new InvalidInput(`logitBias has the key ${found}, expected token ids`);
 }
 
 /**
