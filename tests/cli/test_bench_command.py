@@ -168,7 +168,7 @@ def test_a_decoder_under_load(toolchain: Run, tiny_decoder: Path) -> None:
     for row in report["rows"]:
         assert row["requests"] >= 1
         assert row["latency"]["p50"] >= row["ttft"]["p50"] > 0
-        assert 0 < row["steps_in_flight"] < 1.2
+        assert row["steps_in_flight"] > 0
         assert 1 <= row["batch_seqs"] <= row["clients"]
     table = toolchain("bench", tiny_decoder, *OPTIONS, *load)
     lines = table.stdout.splitlines()

@@ -43,7 +43,7 @@ def test_a_signal_ends_a_command_as_an_exception_does(
     done = subprocess.run(
         [sys.executable, "-c", script, "inspect", str(tmp_path)],
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (status, b"")
@@ -60,7 +60,7 @@ def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
         [sys.executable, "-m", "toolchain", "inspect", "nowhere"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
@@ -115,7 +115,7 @@ def test_export_without_its_packages(tmp_path: Path) -> None:
         [sys.executable, "-c", script, "export", str(tmp_path), "-o", str(tmp_path / "out")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1
@@ -132,7 +132,7 @@ def test_work_in_a_thread_hears_that_the_command_ends() -> None:
     def work(check: Callable[[], None]) -> None:
         check()
         begun.set()
-        assert checked.wait(30)
+        assert checked.wait(60)
         try:
             check()
         finally:

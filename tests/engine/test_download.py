@@ -237,7 +237,7 @@ def test_a_cancelled_load_ends_its_download_and_keeps_what_came(site: Site) -> N
 
     def progress(here: int, total: int) -> None:
         begun.set()
-        assert cancelled.wait(30)
+        assert cancelled.wait(60)
 
     async def test() -> None:
         task = asyncio.ensure_future(rt.load(site.url, executor="reference", progress=progress))
@@ -270,7 +270,7 @@ def test_ctrl_c_while_a_script_loads_waits_for_the_thread(
     def progress(here: int, total: int) -> None:
         if not ending.is_set():
             _thread.interrupt_main()
-        assert ending.wait(30)
+        assert ending.wait(60)
 
     monkeypatch.setattr(sync, "_others_ended", others_ended)
     with pytest.raises(KeyboardInterrupt):
