@@ -74,8 +74,14 @@ def checked_config(config: SchedulerConfig | None) -> SchedulerConfig:
 
 def device_spec(models: Sequence[Hosted]) -> DeviceSpec:
     """What every one of ``models`` can take: a step never has more threads than any of
-    their pools. A decoder takes one step at a time whatever the device allows."""
-    threads = min(model.limits.threads for model in models)
+    their pools; where a pool's threads share no memory, each runs steps of its own. A decoder
+    takes one step at a time whatever the device allows."""
+    threads = min(max(m.limits.threads, m.limits.concurrent_steps) for m in models)
     encoders = [m.limits for m in models if m.spec.kind is LaneKind.ENCODER]
     steps = min([limits.concurrent_steps for limits in encoders], default=len(models))
-    return DeviceSpec(threads, min(steps, threads) if len(models) > 1 else steps)
+    step_threads = min(model.limits.threads for model in models)
+    return DeviceSpec(
+        threads,
+        min(steps, threads) if len(models) > 1 else steps,
+        step_threads if step_threads < threads else 0,
+    )

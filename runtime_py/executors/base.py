@@ -175,7 +175,7 @@ class ExecutorLimits:
     Attributes:
         max_tokens: most tokens in a step.
         max_seqs: most sequences in a step.
-        threads: threads in the pool.
+        threads: most in a step: those of the pool, or 1 where they share no memory.
         concurrent_steps: most steps in flight at once; 1 for a decoder.
         kv_blocks: blocks of the key-value cache; 0 for an encoder.
         max_wanted: most wanted rows in a step; 0 for an encoder.

@@ -106,8 +106,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(wheel: Path) -> Iterator[Server]:
-    mounts = {"/pyodide/": PYODIDE, "/wheel/": wheel, "/tests/pyodide/": HERE}
+def mounts(wheel: Path) -> dict[str, Path]:
+    return {"/pyodide/": PYODIDE, "/wheel/": wheel, "/tests/pyodide/": HERE}
+
+
+@pytest.fixture(scope="module")
+def server(mounts: dict[str, Path]) -> Iterator[Server]:
     with serving(mounts) as server:
         yield server
 
@@ -124,6 +128,15 @@ def page(browser: Any, server: Server) -> Iterator[Page]:
     page = Page(browser, server, worker=False)
     yield page
     page.close()
+
+
+@pytest.fixture(scope="module")
+def plain_page(browser: Any, mounts: dict[str, Path]) -> Iterator[Page]:
+    """A page that is not cross-origin isolated: its workers share no memory."""
+    with serving(mounts, isolate=False) as server:
+        page = Page(browser, server, worker=False)
+        yield page
+        page.close()
 
 
 @pytest.fixture(scope="module", params=["page", "worker", "deno"])

@@ -26,6 +26,17 @@ result = [[v.tobytes().hex() for v in vectors], single.tobytes().hex(), model.in
 await model.close()
 """
 
+INSTANCES = """
+import asyncio
+import runtime_py as rt
+device = rt.Device(threads=2)
+model = await rt.load({artifact!r}, device=device)
+calls = [model.embed(text) for text in {texts!r} for _ in range(20)]
+vectors = [v.tobytes().hex() for v in await asyncio.gather(*calls)]
+result = [vectors[::20], len(set(vectors)), list(device.core.device)]
+await model.close()
+"""
+
 GENERATE = """
 import asyncio
 import runtime_py as rt
@@ -107,6 +118,18 @@ def test_two_threads_give_the_same_bits(page: Page, minilm_artifacts: Mapping[st
     artifact = minilm_artifacts["i8"]
     code = EMBED.format(artifact=page.server.share(artifact), threads=2, texts=TEXTS)
     assert page.run(code)[0] == on_wasmtime(artifact, TEXTS)
+
+
+def test_M5_without_shared_memory_steps_run_side_by_side(
+    plain_page: Page, tiny_encoder_artifact: Path
+) -> None:
+    """A copy of the model in each of two workers, each step on one thread; the same bits."""
+    artifact = plain_page.server.share(tiny_encoder_artifact)
+    code = INSTANCES.format(artifact=artifact, texts=TEXTS)
+    vectors, different, device = plain_page.run(code)
+    assert vectors == on_wasmtime(tiny_encoder_artifact, TEXTS)
+    assert different == len(set(vectors))
+    assert device == [2, 2, 1]  # threads, concurrent steps, threads of a step
 
 
 def test_streams_and_chats_are_those_of_wasmtime(
