@@ -11,13 +11,16 @@ import runtime_py.batching
 
 ALLOWED = {
     "__future__",
+    "bisect",
     "collections",
     "collections.abc",
     "dataclasses",
     "enum",
     "hashlib",
     "heapq",
+    "itertools",
     "json",
+    "operator",
     "typing",
     "runtime_py.errors",
 }
