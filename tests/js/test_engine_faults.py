@@ -139,7 +139,7 @@ InvalidInput: topK is 1000
 InvalidInput: repetitionPenalty is 0
 InvalidInput: repetitionPenalty is 0.00001, expected 0.001 to 100
 InvalidType: logitBias is an array
-InvalidInput: a token id in logitBias is 5000
+InvalidInput: logitBias id is 5000
 InvalidInput: logitBias has the key "a", expected token ids
 InvalidInput: logitBias has the key ""
 InvalidInput: logitBias has the key "0x5"

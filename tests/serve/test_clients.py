@@ -144,6 +144,17 @@ def test_G9_workers_without_the_request_signal_see_streams_left(
         assert pieces_stats(server)["steps"] < steps + 4 * 300
 
 
+def test_a_body_that_is_too_large_is_told_so(server: Server) -> None:
+    """Clients send everything before they look for an answer; the connection lives on."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+    for _ in range(2):
+        connection.request("POST", "/v1/embeddings", b" " * (9 << 20))
+        response = connection.getresponse()
+        assert response.status == 413
+        assert json.load(response)["error"]["code"] == "body_too_large"
+    connection.close()
+
+
 def pieces_stats(server: Server) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.url}/stats", timeout=60) as response:
         stats: dict[str, Any] = json.load(response)

@@ -189,7 +189,7 @@ function checkBias(bias, vocabSize) {
     );
   }
   const pairs = entries.map(([id, value]) => [
-    checkInt("a token id in logitBias", idOf(id), 0, vocabSize - 1),
+    checkInt("logitBias id", idOf(id), 0, vocabSize - 1),
     checkNumber(`logitBias[${id}]`, value, -1e6, 1e6),
   ]);
   pairs.sort(([a], [b]) => a - b);
