@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -405,6 +406,39 @@ def test_a_full_disk_keeps_whole_rows(
     result = run(source, output, HashEmbedder(), settings(OutputFormat.NPY), clock=eager)
     assert 0 < result.resumed < len(TEXTS)
     check_output(output, OutputFormat.NPY)
+
+
+def test_a_full_disk_is_no_fault_of_a_line(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It shows while results are awaited, and what computes them is not left behind."""
+    monkeypatch.setattr(job, "APPEND_SECONDS", 0.001)
+    ended: list[str] = []
+
+    async def embed(texts):
+        async for text in texts:
+            yield Embedded(vector_of(text), 3, False)
+            if text == TEXTS[0]:
+                continue
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append(text)
+                raise VoleryError("the model is closed") from None
+
+    room = iter(["header", "first row"])
+
+    def write(self: writers._Writer, data: bytes) -> None:
+        if next(room, None) is None:
+            raise VoleryError("cannot write it")
+
+    monkeypatch.setattr(writers._Writer, "_write", write)
+    asked = settings(OutputFormat.NPY)
+    with pytest.raises(VoleryError, match=r"^cannot write it"):
+        run(source, tmp_path / "out.npy", embed, asked, clock=lambda: 0.0)
+    gc.collect()
+    assert ended == TEXTS[1:2]
+    assert caplog.records == []
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from runtime_py import EmbedResult, Model, VoleryError
@@ -28,7 +28,7 @@ class ModelEmbedder:
     dimensions: int | None = None
     truncate: Truncate = Truncate.END
 
-    async def __call__(self, texts: AsyncIterator[str]) -> AsyncIterator[Embedded]:
+    async def __call__(self, texts: AsyncIterator[str]) -> AsyncGenerator[Embedded, None]:
         size = max(self.window // CHUNKS_IN_FLIGHT, 1)
         chunks: deque[tuple[list[str], asyncio.Task[EmbedResult]]] = deque()
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Embedded(NamedTuple):
     truncated: bool
 
 
-Embedder = Callable[[AsyncIterator[str]], AsyncIterator[Embedded]]
+Embedder = Callable[[AsyncIterator[str]], AsyncGenerator[Embedded, None]]
 """Turns texts into results, in order, reading only a bounded number of texts ahead."""
 
 
@@ -187,26 +188,19 @@ class EmbedJob:
 
     async def _stream(self, writer: RowWriter) -> None:
         waiting: deque[Record] = deque()
-        results = self._embed(self._texts(waiting))
-        while True:
-            try:
-                result = await self._next(results, writer)
-            except VoleryError as e:
-                if waiting:
-                    e.args = (f"line {waiting[0].line}: {e}",)
-                raise
-            if result is None:
-                return
-            self._pending.append((waiting.popleft(), result))
-            now = self._clock()
-            due = now >= self._checkpoint_at
-            if due or now >= self._append_at or len(self._pending) >= APPEND_ROWS:
-                self._append(writer)
-                self._append_at = now + APPEND_SECONDS
-            if due and self._resumable:
-                await asyncio.to_thread(self._checkpoint, writer)
-            if due:
-                self._checkpoint_at = self._clock() + CHECKPOINT_SECONDS
+        async with aclosing(self._embed(self._texts(waiting))) as results:
+            blamed = _blamed(results, waiting)
+            while (result := await self._next(blamed, writer)) is not None:
+                self._pending.append((waiting.popleft(), result))
+                now = self._clock()
+                due = now >= self._checkpoint_at
+                if due or now >= self._append_at or len(self._pending) >= APPEND_ROWS:
+                    self._append(writer)
+                    self._append_at = now + APPEND_SECONDS
+                if due and self._resumable:
+                    await asyncio.to_thread(self._checkpoint, writer)
+                if due:
+                    self._checkpoint_at = self._clock() + CHECKPOINT_SECONDS
 
     async def _next(self, results: AsyncIterator[Embedded], writer: RowWriter) -> Embedded | None:
         """The next result. While it is long in coming, as from an input that pauses, what is
@@ -219,9 +213,9 @@ class EmbedJob:
             if not coming.done():
                 self._append(writer)
             return await coming
-        except asyncio.CancelledError:
+        except BaseException:
             coming.cancel()
-            await asyncio.wait({coming})
+            await asyncio.gather(coming, return_exceptions=True)
             raise
 
     async def _texts(self, waiting: deque[Record]) -> AsyncIterator[str]:
@@ -258,6 +252,19 @@ class EmbedJob:
             self._tokens,
             self._truncated,
         ).save(self._journal_path)
+
+
+async def _blamed(
+    results: AsyncIterator[Embedded], waiting: deque[Record]
+) -> AsyncIterator[Embedded]:
+    """``results``; an error of the model names the line it is about."""
+    try:
+        async for result in results:
+            yield result
+    except VoleryError as e:
+        if waiting:
+            e.args = (f"line {waiting[0].line}: {e}",)
+        raise
 
 
 async def _first(results: AsyncIterator[Embedded]) -> Embedded | None:
