@@ -35,13 +35,18 @@ static void apply_mask(const v_sampling *s) {
   }
 }
 
+/* Four vectors at a time: one chain of maxima would be all latency. */
 static float most(const float *x, uint32_t n) {
-  v128_t m = V_F32(-__builtin_inff());
+  v128_t m[4];
+  V_UNROLL for (uint32_t u = 0; u < 4; u++) m[u] = V_F32(-__builtin_inff());
   uint32_t i = 0;
-  for (; i + 4 <= n; i += 4) m = wasm_f32x4_pmax(m, v_load(x + i));
-  m = wasm_f32x4_pmax(m, wasm_i32x4_shuffle(m, m, 2, 3, 0, 1));
-  m = wasm_f32x4_pmax(m, wasm_i32x4_shuffle(m, m, 1, 0, 3, 2));
-  float top = wasm_f32x4_extract_lane(m, 0);
+  for (; i + 16 <= n; i += 16) {
+    V_UNROLL for (uint32_t u = 0; u < 4; u++) m[u] = wasm_f32x4_pmax(m[u], v_load(x + i + 4 * u));
+  }
+  v128_t all = wasm_f32x4_pmax(wasm_f32x4_pmax(m[0], m[1]), wasm_f32x4_pmax(m[2], m[3]));
+  all = wasm_f32x4_pmax(all, wasm_i32x4_shuffle(all, all, 2, 3, 0, 1));
+  all = wasm_f32x4_pmax(all, wasm_i32x4_shuffle(all, all, 1, 0, 3, 2));
+  float top = wasm_f32x4_extract_lane(all, 0);
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
   return top;
 }
