@@ -58,15 +58,28 @@ void v_adjust_logits(v_sampling *s) {
   s->max = most(s->logits, s->vocabulary);
 }
 
+/* Exponentials at a time: sums beside them would not stay in registers. */
+#define EXPONENTIALS 64
+
+V_INLINE void add_halves(v128_t *low, v128_t *high, v128_t e) {
+  *low = wasm_f64x2_add(*low, wasm_f64x2_promote_low_f32x4(e));
+  *high = wasm_f64x2_add(*high, wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(e, e, 2, 3, 0, 1)));
+}
+
 double v_log_total(const v_sampling *s) {
   /* Two f64 sums per half of a vector, added in one fixed order. */
   v128_t low = wasm_f64x2_const_splat(0), high = low;
   const v128_t max = v_splat(s->max);
   uint32_t i = 0;
+  for (; i + EXPONENTIALS <= s->vocabulary; i += EXPONENTIALS) {
+    float e[EXPONENTIALS];
+    for (uint32_t j = 0; j < EXPONENTIALS; j += 4) {
+      v_store(e + j, v_exp_negative(v_sub(v_load(s->logits + i + j), max)));
+    }
+    for (uint32_t j = 0; j < EXPONENTIALS; j += 4) add_halves(&low, &high, v_load(e + j));
+  }
   for (; i + 4 <= s->vocabulary; i += 4) {
-    const v128_t e = v_exp_negative(v_sub(v_load(s->logits + i), max));
-    low = wasm_f64x2_add(low, wasm_f64x2_promote_low_f32x4(e));
-    high = wasm_f64x2_add(high, wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(e, e, 2, 3, 0, 1)));
+    add_halves(&low, &high, v_exp_negative(v_sub(v_load(s->logits + i), max)));
   }
   const v128_t sums = wasm_f64x2_add(low, high);
   double total = wasm_f64x2_extract_lane(sums, 0) + wasm_f64x2_extract_lane(sums, 1);
