@@ -7,6 +7,7 @@ import { Sha256 } from "./artifact/sha256.js";
 import { DeviceLost, InvalidInput, OutOfMemory } from "./errors.js";
 import { InlinePool } from "./pool/inline.js";
 import { InstancePool } from "./pool/instances.js";
+import { WorkerReserve } from "./pool/reserve.js";
 import { ThreadPool } from "./pool/threads.js";
 import { Workspace } from "./step/workspace.js";
 import { Runtime } from "./wasm/instance.js";
@@ -74,6 +75,7 @@ export class BackendStarter {
   warnings = [];
   #host;
   #options;
+  #reserve = new WorkerReserve((events) => this.#spawn(events));
   /** @type {() => import("./artifact/verify.js").Hash} */
   #hash;
   /** @type {Promise<Plan>} */
@@ -84,7 +86,8 @@ export class BackendStarter {
   #modules = new Map();
 
   /**
-   * Find out what the host can do and get the wasm build that it needs; both begin now.
+   * Find out what the host can do, get the wasm build that it needs and start workers; all of
+   * it begins now. To be started, or released.
    *
    * @param {Host} host
    * @param {PoolOptions} options
@@ -95,9 +98,7 @@ export class BackendStarter {
     this.#hash = host.createHash ?? (() => new Sha256());
     this.#plan = this.#choose();
     // Whoever starts a backend sees what goes wrong here.
-    this.#prepared = this.#plan
-      .then((plan) => this.#prepare(plan.kind === "threads"))
-      .catch(() => {});
+    this.#prepared = this.#plan.then((plan) => this.#prepare(plan)).catch(() => {});
   }
 
   /** @returns {import("./artifact/verify.js").Hash} the fastest there is by now */
@@ -105,9 +106,16 @@ export class BackendStarter {
     return this.#hash();
   }
 
-  /** @param {boolean} shared */
-  async #prepare(shared) {
-    const { module, variant } = await this.#build(shared);
+  /** Stop what was begun and is not used: the load failed before its backend was started. */
+  release() {
+    this.#reserve.release();
+  }
+
+  /** @param {Plan} plan */
+  async #prepare({ kind, count }) {
+    // Of several instances a decoder uses one, and what the model is nobody knows yet.
+    if (kind !== "inline") this.#reserve.fill(kind === "threads" ? count : 1);
+    const { module, variant } = await this.#build(kind === "threads");
     if (!this.#host.createHash) this.#hash = await wasmHash(module, variant);
   }
 
@@ -119,6 +127,19 @@ export class BackendStarter {
    * @returns {Promise<Backend>}
    */
   async start(model, shards) {
+    try {
+      return await this.#start(model, shards);
+    } finally {
+      this.release();
+    }
+  }
+
+  /**
+   * @param {Model} model
+   * @param {readonly Shard[]} shards
+   * @returns {Promise<Backend>}
+   */
+  async #start(model, shards) {
     let { kind, count } = await this.#plan;
     await this.#prepared;
     for (;;) {
@@ -177,7 +198,7 @@ export class BackendStarter {
     });
     const all = runtime.workspaces.map((_, ws) => new Workspace(runtime, ws, model.program));
     // Workers start while the weights arrive; failing to start is not failing to load.
-    const starting = ThreadPool.start(runtime, all, this.#spawn).catch((cause) => {
+    const starting = ThreadPool.start(runtime, all, this.#reserve.take).catch((cause) => {
       this.#warn(`worker threads could not be started (${cause}); running on 1 thread`);
       return new InlinePool(runtime, all[0], this.#host.nextTask);
     });
@@ -199,7 +220,7 @@ export class BackendStarter {
    */
   async #startInstances(model, shards, count) {
     const options = await this.#runtimeOptions(model, { threads: 1, workspaces: 1 });
-    const runner = await InstancePool.start(options, count, this.#spawn).catch((cause) => {
+    const runner = await InstancePool.start(options, count, this.#reserve.take).catch((cause) => {
       const message = `workers could not be started (${cause instanceof Error ? cause.message : cause})`;
       throw new StartFailure(message);
     });
@@ -264,11 +285,11 @@ export class BackendStarter {
   }
 
   /** @type {SpawnWorker} */
-  #spawn = (events) => {
+  #spawn(events) {
     const { spawn } = this.#host;
     if (spawn === null) throw new DeviceLost("this host has no workers");
     return spawn(events, this.#options.worker);
-  };
+  }
 
   /** @param {string} text */
   #warn(text) {

@@ -39,6 +39,9 @@ import { KV_BLOCK } from "./program/ops.js";
  *   `maxSeqs`
  * @property {(manifest: Record<string, any>) => readonly string[]} [files] names of further
  *   files of the artifact to read; `model.files` then has their checked bytes
+ * @property {(files: ReadonlyMap<string, Uint8Array>, manifest: Record<string, any>) => void}
+ *   [prepare] called with those files while the goldens are computed, which other threads may
+ *   do: what the caller makes of them then takes no time of its own. Its error is the load's
  */
 
 /**
@@ -80,13 +83,17 @@ export function createLoader(host) {
   return async function loadModel(from, options = {}) {
     const start = performance.now();
     const { signal, onProgress, threads = 1 } = options;
-    // What the host can do, and its wasm build, are found while the manifest is on its way.
-    const starter = new BackendStarter(host, { ...options, threads });
-    const createHash = () => starter.createHash();
     const source = toSource(from, host.source);
+    // What the host can do, its wasm build and its workers are found while the manifest is on
+    // its way.
+    const starter = new BackendStarter(host, { ...options, threads });
     const cache = cacheFor(source, host, options.cache);
-    const reader = await ArtifactReader.open(source, { signal, onProgress, createHash, cache });
+    // A native hash that takes any chunk as it comes is as fast.
+    const digest = host.createHash ? undefined : host.digest;
+    const hashes = { digest, createHash: () => starter.createHash() };
+    const reader = new ArtifactReader(source, { signal, onProgress, cache, ...hashes });
     try {
+      await reader.open();
       const names = options.files?.(reader.manifest.raw) ?? [];
       reader.begin(names);
       const { executor, files } = await read(reader, names, (program, shards) =>
@@ -99,7 +106,10 @@ export function createLoader(host) {
       );
       try {
         const goldens = parseGoldens(await reader.goldens(), executor.program.output.width);
-        const report = await checkGoldens(goldens, executor.limits, (step) => executor.run(step));
+        const [report] = await Promise.all([
+          checkGoldens(goldens, executor.limits, (step) => executor.run(step)),
+          (async () => options.prepare?.(files, reader.manifest.raw))(),
+        ]);
         throwIfAborted(signal, "loading");
         const info = {
           variant: executor.variant,
@@ -122,6 +132,7 @@ export function createLoader(host) {
       }
     } finally {
       reader.close();
+      starter.release();
     }
   };
 }

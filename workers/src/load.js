@@ -5,10 +5,10 @@ import { hostClock } from "./engine/clock.js";
 import { Device } from "./engine/device.js";
 import { Engine } from "./engine/engine.js";
 import { costProfile } from "./engine/profile.js";
-import { checkInt } from "./checks.js";
 import { ArtifactUnsupported, InvalidInput } from "./errors.js";
 import { Generator } from "./generation/generator.js";
 import { HFTextTokenizer } from "./generation/tokenizer.js";
+import { checkLoadOptions } from "./load-options.js";
 import { Model } from "./model.js";
 
 /** @typedef {import("./batching/config.js").SchedulerOptions} SchedulerOptions */
@@ -31,10 +31,16 @@ import { Model } from "./model.js";
  *   `tokenizer.json`: a `Tokenizer` to embed, a `TextTokenizer` to generate
  */
 
-/** @typedef {Omit<HandsOptions, "files"> & EngineLoadOptions} LoadOptions */
+/** @typedef {Omit<HandsOptions, "files" | "prepare"> & EngineLoadOptions} LoadOptions */
+
+/**
+ * @typedef {object} Words what turns text into tokens
+ * @property {Tokenizer} [tokenizer] of an encoder
+ * @property {TextTokenizer} [textTokenizer] of a decoder
+ * @property {ChatTemplate | null} [template] of a decoder that has one
+ */
 
 const TOKENIZER = "tokenizer.json";
-const MAX_SHARE = 1000;
 
 /**
  * A host's `load`.
@@ -56,20 +62,23 @@ export function createEngineLoader(loadModel, clockOf = () => hostClock) {
    * @throws {Aborted} `options.signal` fired
    */
   return async function load(source, options = {}) {
+    checkLoadOptions(options);
     const { scheduler, recorder, device: shared, share = 1, tokenizer, ...hands } = options;
-    checkInt("share", share, 1, MAX_SHARE);
     const clock = clockOf();
     const device = shared ?? new Device({ threads: hands.threads, scheduler, recorder, clock });
     if (shared !== undefined) checkShared(shared, options);
     const { threads } = device;
     const start = performance.now();
+    /** @type {Words} */
+    let words = {};
     const backend = await loadModel(source, {
       ...hands,
       threads,
       files: (manifest) => filesOf(manifest, tokenizer === undefined),
+      prepare: (files, manifest) => void (words = wordsOf(files, manifest, tokenizer)),
     });
     try {
-      return started(backend, { device, alone: shared === undefined, share, tokenizer, start });
+      return started(backend, words, { device, alone: shared === undefined, share, start });
     } catch (error) {
       await backend.close();
       throw error;
@@ -105,19 +114,46 @@ function filesOf({ generation }, ownTokenizer) {
 }
 
 /**
+ * @param {ReadonlyMap<string, Uint8Array>} files
+ * @param {Record<string, any>} manifest
+ * @param {Tokenizer | TextTokenizer} [own] the caller's
+ * @returns {Words}
+ */
+function wordsOf(files, manifest, own) {
+  const file = (/** @type {string} */ name) => /** @type {Uint8Array} */ (files.get(name));
+  const { generation, embedding } = manifest;
+  if (embedding) {
+    const tokenizer = /** @type {Tokenizer | undefined} */ (own);
+    return { tokenizer: tokenizer ?? new HFTokenizer(file(TOKENIZER), maxTokensOf(manifest)) };
+  }
+  if (!generation) return {};
+  const { bos_token: bosToken, eos_token: eosToken, chat_template: name } = generation;
+  const source = name ? new TextDecoder().decode(file(name)) : null;
+  const tokenizer = /** @type {TextTokenizer | undefined} */ (own);
+  return {
+    textTokenizer: tokenizer ?? new HFTextTokenizer(file(TOKENIZER)),
+    template: source === null ? null : new ChatTemplate(source, { bosToken, eosToken }),
+  };
+}
+
+/**
  * @param {StepModel} backend
+ * @param {Words} words
  * @param {object} options
  * @param {Device} options.device
  * @param {boolean} options.alone
  * @param {number} options.share
- * @param {Tokenizer | TextTokenizer} [options.tokenizer]
  * @param {number} options.start
  */
-function started(backend, { device, alone, share, tokenizer, start }) {
+function started(
+  backend,
+  { tokenizer, textTokenizer, template = null },
+  { device, alone, share, start },
+) {
   const { manifest, limits, outputWidth } = backend.info;
-  const { generation, embedding } = manifest;
+  const { generation } = manifest;
   const isDecoder = limits.kvBlocks > 0;
-  if (isDecoder ? !generation : !embedding) {
+  if (isDecoder ? !textTokenizer : !tokenizer) {
     const expected = isDecoder ? "generate" : "embed";
     throw new ArtifactUnsupported(
       `the artifact's tasks are ${JSON.stringify(manifest.tasks)}, expected "${expected}" among ` +
@@ -134,16 +170,11 @@ function started(backend, { device, alone, share, tokenizer, start }) {
       name: alone ? "" : String(manifest.model?.id ?? ""),
       share,
     });
-  if (!isDecoder) {
-    const own = /** @type {Tokenizer | undefined} */ (tokenizer);
-    const words = own ?? new HFTokenizer(fileOf(backend, TOKENIZER), maxTokensOf(manifest));
+  if (tokenizer) {
     const engine = engineOf();
-    const facts = factsOf(backend, { maxTokens: words.maxTokens, maxContext: 0, start });
-    return new Model(engine, facts, { tokenizer: words });
+    const facts = factsOf(backend, { maxTokens: tokenizer.maxTokens, maxContext: 0, start });
+    return new Model(engine, facts, { tokenizer });
   }
-  const own = /** @type {TextTokenizer | undefined} */ (tokenizer);
-  const words = own ?? new HFTextTokenizer(fileOf(backend, TOKENIZER));
-  const template = templateOf(backend);
   const engine = engineOf();
   const { maxContext } = engine;
   const info = {
@@ -152,32 +183,10 @@ function started(backend, { device, alone, share, tokenizer, start }) {
     eosTokenIds: /** @type {number[]} */ (generation.eos_token_ids ?? []),
     chat: template !== null,
   };
+  const words = /** @type {TextTokenizer} */ (textTokenizer);
   const generator = new Generator(engine, words, info, template);
   const facts = factsOf(backend, { maxTokens: maxContext - 1, maxContext, start });
   return new Model(engine, facts, { generator });
-}
-
-/**
- * @param {StepModel} backend
- * @returns {ChatTemplate | null}
- */
-function templateOf(backend) {
-  const {
-    bos_token: bosToken,
-    eos_token: eosToken,
-    chat_template: file,
-  } = backend.info.manifest.generation;
-  if (!file) return null;
-  const source = new TextDecoder().decode(fileOf(backend, file));
-  return new ChatTemplate(source, { bosToken, eosToken });
-}
-
-/**
- * @param {StepModel} backend
- * @param {string} name
- */
-function fileOf(backend, name) {
-  return /** @type {Uint8Array} */ (backend.files.get(name));
 }
 
 /** @param {Record<string, any>} manifest */

@@ -31,7 +31,7 @@ test("an abort between chunks stops a source that does not listen", async () => 
     },
   };
   abort.abort(new Error("changed my mind"));
-  await assert.rejects(ArtifactReader.open(endless, { signal: abort.signal }), (error) => {
+  await assert.rejects(new ArtifactReader(endless, { signal: abort.signal }).open(), (error) => {
     return error.name === "Aborted" && error.cause.message === "changed my mind";
   });
 });
@@ -43,5 +43,5 @@ test("a manifest without end is refused at its limit", async () => {
       for (;;) yield new Uint8Array(4 << 20);
     },
   };
-  await assert.rejects(ArtifactReader.open(endless, {}), { name: "ArtifactCorrupt" });
+  await assert.rejects(new ArtifactReader(endless, {}).open(), { name: "ArtifactCorrupt" });
 });

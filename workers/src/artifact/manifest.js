@@ -4,10 +4,14 @@ import { ArtifactCorrupt, ArtifactUnsupported } from "../errors.js";
 const FORMAT_VERSION = 1;
 export const MAX_MANIFEST_BYTES = 16 << 20;
 
+/** A file's `pieces` are the hashes of so many bytes each, the last of the rest. */
+export const PIECE_BYTES = 1 << 20;
+
 /**
  * @typedef {object} FileEntry
  * @property {number} bytes
  * @property {string} sha256 lowercase hexadecimal
+ * @property {string[]} [pieces] the sha256 of every MiB of it, which old artifacts do not tell
  */
 
 /**
@@ -50,15 +54,29 @@ export function parseManifest(bytes, location) {
       !isRecord(entry) ||
       !Number.isSafeInteger(entry.bytes) ||
       entry.bytes < 0 ||
-      typeof entry.sha256 !== "string" ||
-      !/^[0-9a-f]{64}$/.test(entry.sha256)
+      !isSha256(entry.sha256)
     ) {
       throw new ArtifactCorrupt(
         `manifest.json: ${name} is ${describe(entry)}, expected its bytes and sha256`,
       );
     }
+    const { bytes, pieces } = entry;
+    const count = Math.ceil(bytes / PIECE_BYTES);
+    if (
+      pieces !== undefined &&
+      !(Array.isArray(pieces) && pieces.length === count && pieces.every(isSha256))
+    ) {
+      throw new ArtifactCorrupt(
+        `manifest.json: ${name} has the pieces ${describe(pieces)}, expected ${count} sha256`,
+      );
+    }
   }
   return { files: raw.files, shards: shardNames(Object.keys(raw.files)), raw };
+}
+
+/** @param {unknown} value */
+function isSha256(value) {
+  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value);
 }
 
 /**

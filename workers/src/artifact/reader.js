@@ -5,7 +5,7 @@ import { MAX_MANIFEST_BYTES, parseManifest } from "./manifest.js";
 import { LoadProgress } from "./progress.js";
 import { Sha256 } from "./sha256.js";
 import { Begun, concat } from "./streams.js";
-import { verified } from "./verify.js";
+import { piecesOf, verified, verifiedPieces } from "./verify.js";
 
 /** @typedef {import("./source.js").Source} Source */
 /** @typedef {import("./manifest.js").Manifest} Manifest */
@@ -16,8 +16,10 @@ import { verified } from "./verify.js";
  * @typedef {object} ReadOptions
  * @property {AbortSignal} [signal]
  * @property {(progress: Progress) => void} [onProgress]
- * @property {() => import("./verify.js").Hash} [createHash] the host's own SHA-256, where it
- *   has one
+ * @property {import("./verify.js").Digest} [digest] SHA-256 of whole buffers, where it is the
+ *   host's fastest
+ * @property {() => import("./verify.js").Hash} [createHash] an incremental one, for files of
+ *   which only the whole has a hash
  * @property {import("../cache/session.js").Cache | null} [cache] where copies are kept
  */
 
@@ -53,7 +55,7 @@ export class ArtifactReader {
   #onAbort = () => this.#abort.abort(this.#options.signal?.reason);
 
   /**
-   * Use `ArtifactReader.open`.
+   * To be opened, and closed.
    *
    * @param {Source} source
    * @param {ReadOptions} options
@@ -70,24 +72,11 @@ export class ArtifactReader {
     this.manifest = { files: {}, shards: [], raw: {} };
   }
 
-  /**
-   * Read and check the manifest; nothing else is fetched yet.
-   *
-   * @param {Source} source
-   * @param {ReadOptions} options
-   * @returns {Promise<ArtifactReader>} to be closed
-   */
-  static async open(source, options) {
-    const reader = new ArtifactReader(source, options);
-    try {
-      const chunks = reader.#read(() => source.open(MANIFEST, reader.#request()));
-      const bytes = await collect(chunks, MAX_MANIFEST_BYTES, MANIFEST);
-      reader.manifest = parseManifest(bytes, source.location);
-      return reader;
-    } catch (error) {
-      reader.close();
-      throw error;
-    }
+  /** Read and check the manifest; nothing else is fetched yet. */
+  async open() {
+    const chunks = this.#read(() => this.#source.open(MANIFEST, this.#request()));
+    const bytes = await collect(chunks, MAX_MANIFEST_BYTES, MANIFEST);
+    this.manifest = parseManifest(bytes, this.#source.location);
   }
 
   /**
@@ -129,8 +118,8 @@ export class ArtifactReader {
   }
 
   /**
-   * The bytes of a file, chunk by chunk. The hash is known only at the end: the caller must
-   * not act on what it read before the iteration ends without an error.
+   * The bytes of a file, chunk by chunk. Its hash may be known only at the end: the caller
+   * must not act on what it read before the iteration ends without an error.
    *
    * @param {string} name
    * @returns {AsyncGenerator<Uint8Array, void, void>}
@@ -139,12 +128,11 @@ export class ArtifactReader {
     const entry = this.#entry(name);
     const opened = this.#opened.get(name) ?? this.#open(name);
     this.#opened.delete(name);
-    const hash = this.#options.createHash?.() ?? new Sha256();
     /** @type {CopyWriter | null} */
     let copy = null;
     let bytes = 0;
     try {
-      for await (const chunk of verified(name, opened.chunks, entry, hash)) {
+      for await (const chunk of this.#checked(name, opened.chunks)) {
         yield chunk;
         if (this.#cache && !opened.isCopy) {
           copy ??= await this.#cache.writer(entry.sha256, entry.bytes);
@@ -163,6 +151,19 @@ export class ArtifactReader {
     } finally {
       await copy?.abort();
     }
+  }
+
+  /**
+   * @param {string} name
+   * @param {AsyncIterable<Uint8Array>} chunks
+   */
+  #checked(name, chunks) {
+    const { createHash, digest } = this.#options;
+    const entry = this.#entry(name);
+    const pieces = piecesOf(entry);
+    return digest && pieces
+      ? verifiedPieces(name, chunks, entry, pieces, digest)
+      : verified(name, chunks, entry, createHash?.() ?? new Sha256());
   }
 
   /**

@@ -1,6 +1,7 @@
 /**
  * Incremental SHA-256 (FIPS 180-4). WebCrypto only digests whole buffers, which would hold
- * a second copy of every shard while loading, and it does not exist on insecure origins.
+ * a second copy of every shard whose pieces have no hashes, and it does not exist on insecure
+ * origins.
  */
 
 const K = new Int32Array(64);

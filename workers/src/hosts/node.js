@@ -21,7 +21,7 @@ export const nodeHost = {
       if (!ending) onError(`it ended with code ${code}`);
     });
     return {
-      post: (message) => worker.postMessage(message),
+      post: (message, transfer) => worker.postMessage(message, transfer),
       async terminate() {
         ending = true;
         worker.ref();

@@ -25,6 +25,8 @@ import { ArtifactMissing } from "../errors.js";
  *   compile one
  * @property {(() => Promise<void>) | null} nextTask when events that have arrived were handled
  * @property {boolean} [hasInterface] the thread that loads also has a page to keep alive
+ * @property {import("../artifact/verify.js").Digest} [digest] where there is no
+ *   `createHash`
  * @property {() => import("../artifact/verify.js").Hash} [createHash]
  * @property {() => import("../cache/session.js").Cache | null} [cache] where downloads are
  *   kept if the caller does not say
@@ -52,6 +54,8 @@ export const webHost = {
     }
     return { bytes: new Uint8Array(await response.arrayBuffer()), type };
   },
+  // Native and on threads of its own, but in secure contexts only.
+  digest: globalThis.crypto?.subtle && ((data) => crypto.subtle.digest("SHA-256", data)),
   nextTask,
   spawn: typeof Worker === "undefined" ? null : spawnWebWorker,
   hasInterface: typeof document !== "undefined",
@@ -98,7 +102,7 @@ export function adoptWorker(worker, { onMessage, onError }) {
     onError(event.message || "its script could not be loaded");
   };
   return {
-    post: (message) => worker.postMessage(message),
+    post: (message, transfer = []) => worker.postMessage(message, transfer),
     terminate: async () => worker.terminate(),
     hold: () => {},
   };

@@ -4,6 +4,7 @@
  */
 import { Aborted, DeviceLost, fromPlain } from "../errors.js";
 import { eachShard } from "../wasm/load.js";
+import { Window } from "./window.js";
 
 /** @typedef {import("../wasm/instance.js").RuntimeOptions} RuntimeOptions */
 /** @typedef {import("../wasm/load.js").Shard} Shard */
@@ -77,12 +78,10 @@ export class InstancePool {
    */
   async loadShards(shards, parallel) {
     await eachShard(shards, parallel, async ({ name, bytes, open }) => {
-      const begun = this.#all("beginShard", name, bytes);
-      for await (const chunk of open()) {
-        await begun;
-        await this.#all("writeShard", name, chunk);
-      }
-      await begun;
+      const sent = new Window();
+      await sent.add(this.#all("beginShard", name, bytes), 0);
+      for await (const chunk of open()) await sent.add(this.#write(name, chunk), chunk.length);
+      await sent.settle();
       await this.#all("endShard", name);
     });
     const sizes = /** @type {MemoryBytes[]} */ (await this.#all("seal"));
@@ -169,6 +168,20 @@ export class InstancePool {
     return Promise.all(this.#instances.map((instance) => instance.call(method, ...args)));
   }
 
+  /**
+   * @param {string} name of a shard
+   * @param {Uint8Array} chunk
+   */
+  #write(name, chunk) {
+    return Promise.all(
+      this.#instances.map((instance) => {
+        // Not `slice`: that of Node's buffers copies nothing.
+        const copy = new Uint8Array(chunk);
+        return instance.send([copy.buffer], "writeShard", name, copy);
+      }),
+    );
+  }
+
   async #terminate() {
     await Promise.all(this.#instances.map((instance) => instance.terminate()));
   }
@@ -210,12 +223,24 @@ class RemoteInstance {
    * @returns {Promise<any>}
    */
   call(method, ...args) {
+    return this.send([], method, ...args);
+  }
+
+  /**
+   * `call`, and give buffers away with it.
+   *
+   * @param {ArrayBuffer[]} transfer
+   * @param {string} method of `Instance`
+   * @param {...unknown} args
+   * @returns {Promise<any>}
+   */
+  send(transfer, method, ...args) {
     if (this.#dead) return Promise.reject(this.#dead);
     const call = ++this.#calls;
     return new Promise((resolve, reject) => {
       this.#pending.set(call, { resolve, reject });
       this.#worker.hold(true);
-      this.#worker.post({ type: "instance", call, method, args });
+      this.#worker.post({ type: "instance", call, method, args }, transfer);
     });
   }
 

@@ -19,7 +19,7 @@
  * A host's worker.
  *
  * @typedef {object} PoolWorker
- * @property {(message: unknown) => void} post
+ * @property {(message: unknown, transfer?: ArrayBuffer[]) => void} post
  * @property {() => Promise<void>} terminate
  * @property {(busy: boolean) => void} hold whether the worker keeps its process alive
  */
