@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,26 @@ def test_the_quantized_graph_in_onnx_runtime_is_the_program(
     wasm.close()
     np.testing.assert_allclose(got, want, atol=1e-3 * size, rtol=0)
     assert np.array_equal(got.argmax(axis=1), want.argmax(axis=1))
+
+
+def test_i8_with_fast_activations_is_i4_to_the_bit(
+    smollm2_artifacts: Mapping[str, Path],
+) -> None:
+    """The same codes in eight bits: what holds for one holds for the other."""
+    fast, wide = (Artifact.open(smollm2_artifacts[name], verify=False) for name in ("i4-a8", "i8"))
+    bits = [op.uints for op in fast.program.ops]
+    ops = tuple(replace(op, uints=u) for op, u in zip(wide.program.ops, bits, strict=True))
+    logits = []
+    for program, weights in (
+        (fast.program, fast.weights),
+        (replace(wide.program, ops=ops), wide.weights),
+    ):
+        executor = WasmtimeExecutor.from_weights(
+            program, weights, max_tokens=32, max_seqs=1, kv_blocks=1, max_wanted=32
+        )
+        logits.append(np.asarray(executor.run(one_step(IDS)).output).copy())
+        executor.close()
+    assert np.array_equal(*(x.view(np.uint32) for x in logits))
 
 
 def test_it_answers(smollm2_artifacts: Mapping[str, Path]) -> None:
