@@ -1,3 +1,5 @@
+"""Fixtures: an artifact to read, and copies of it to damage."""
+
 from __future__ import annotations
 
 import shutil

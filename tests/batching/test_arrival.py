@@ -1,3 +1,5 @@
+"""The arrival rate: its windows, and a jump that the short one notices."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""Knobs: what is refused and by which name, their plain form, and what drivers may not do."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Traces: what is recorded replays to the same digest, and damage is found."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Room in a queue: who waits for it, in what order, and how the wait ends."""
+
 from __future__ import annotations
 
 import asyncio

@@ -161,5 +161,4 @@ class NanCheck:
     of: Scores
 
 
-Abstract = Struct | View | Pointwise | RowStat | Mix | Scores | NanCheck
 Data = Any
