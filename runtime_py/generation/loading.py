@@ -69,7 +69,8 @@ def decoder_limits(
         max_seqs: sequences that run at once; None = 64.
 
     Raises:
-        InvalidInput: a size is no whole number from 1, or both sizes of the cache are set.
+        InvalidInput: a size is no whole number from 1, both sizes of the cache are set, or
+            it cannot hold the goldens.
     """
     generation = generation_of(artifact.manifest)
     for name, value in (("kv_blocks", kv_blocks), ("kv_bytes", kv_bytes), ("max_seqs", max_seqs)):
@@ -90,6 +91,11 @@ def decoder_limits(
             tokens = kv_bytes // size
         kv_blocks = max(-(-tokens // KV_BLOCK), 1)
     longest = max(len(case.token_ids) for case in artifact.goldens.cases)
+    if kv_blocks * KV_BLOCK < longest:
+        raise InvalidInput(
+            f"the key-value cache holds {kv_blocks * KV_BLOCK} tokens, expected at least "
+            f"{longest}, which the model's own check needs; give it more memory"
+        )
     return ExecutorLimits(max(_STEP_TOKENS, longest), seqs, threads, 1, kv_blocks, seqs)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,30 @@ import runtime_py as rt
 from runtime_py.artifact import Artifact
 from runtime_py.errors import ArtifactCorrupt, ArtifactMissing, InvalidInput
 from runtime_py.executors.base import SeqRow, Step
-from runtime_py.program import TensorFormat
+from runtime_py.program import KV_BLOCK, TensorFormat
 from tests.engine.tiny import run
 from tests.generation.test_generate import PROMPT
 from tests.generation.tiny import TEMPLATE, greedy, reference, tokenizer_json
 from tests.ops.cases.decoder import POSITIONS, VOCAB, decoder
 
 
-def write(folder: Path, *, shift: float = 0.0, **changes: Any) -> Path:
-    """The tiny decoder as an artifact; ``shift`` falsifies its goldens."""
+def write(
+    folder: Path, *, shift: float = 0.0, golden: Sequence[int] = PROMPT, **changes: Any
+) -> Path:
+    """The tiny decoder as an artifact; ``shift`` falsifies its ``golden``."""
     folder.mkdir(exist_ok=True)
     program, parts = decoder(TensorFormat.F32)
     (folder / "program.bin").write_bytes(program.encode())
     (folder / "tokenizer.json").write_text(tokenizer_json())
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     save_file(parts, folder / "weights-00001-of-00001.safetensors")
-    blocks = [array("i", [0])]
-    step = Step(array("i", PROMPT), [SeqRow(0, 23)], 1, blocks, (), [22], None)
+    count = len(golden)
+    blocks = [array("i", range(-(-count // KV_BLOCK)))]
+    step = Step(array("i", golden), [SeqRow(0, count)], 1, blocks, (), [count - 1], None)
     logits = reference().run(step).output.tolist()[0]
     case = {
         "text": "a prompt",
-        "token_ids": PROMPT,
+        "token_ids": list(golden),
         "embedding": [x + shift * i for i, x in enumerate(logits)],
     }
     goldens = {"tolerance": {"cosine": 0.9999}, "cases": [case]}
@@ -174,6 +178,14 @@ def test_sizes_of_the_cache_are_checked(tmp_path: Path) -> None:
             assert (model.info.max_context, model.info.chat) == (32, True)
 
     run(test)
+
+
+def test_a_cache_too_small_for_the_models_own_check(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", golden=(PROMPT * 2)[: KV_BLOCK + 1])
+    for size in ({"kv_blocks": 1}, {"kv_bytes": 1}):
+        with pytest.raises(InvalidInput, match="holds 32 tokens, expected at least 33"):
+            rt.load_sync(folder, executor="reference", **size)
+    rt.load_sync(folder, executor="reference", kv_blocks=2).close()
 
 
 def test_scripts_need_no_await(tmp_path: Path) -> None:
