@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from runtime_py.errors import InvalidInput
+from runtime_py.errors import InvalidInput, VoleryError
 from toolchain.pack.folder import atomic_folder, check_target
 
 
@@ -15,7 +16,7 @@ def make(target: Path, text: str, *, force: bool = False) -> None:
         (folder / "manifest.json").write_text(text)
 
 
-def fail_halfway(target: Path, error: type[BaseException]) -> None:
+def fail_halfway(target: Path, error: type[BaseException] | BaseException) -> None:
     with atomic_folder(target, force=False) as folder:
         (folder / "manifest.json").write_text("half")
         raise error
@@ -48,6 +49,13 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) ->
     target = tmp_path / "out"
     with pytest.raises(error):
         fail_halfway(target, error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_folder(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(VoleryError, match=r"out cannot be written \(No space left on device\)"):
+        fail_halfway(target, OSError(errno.ENOSPC, "No space left on device"))
     assert list(tmp_path.iterdir()) == []
 
 

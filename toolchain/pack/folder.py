@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime_py.artifact.manifest import MANIFEST
-from runtime_py.errors import InvalidInput
+from runtime_py.errors import InvalidInput, VoleryError
 
 
 def check_target(target: Path, *, force: bool) -> None:
@@ -48,6 +48,7 @@ def atomic_folder(target: Path, *, force: bool) -> Iterator[Path]:
 
     Raises:
         InvalidInput: see `check_target`.
+        VoleryError: the disk is full or fails.
     """
     check_target(target, force=force)
     target = Path(os.path.abspath(target))
@@ -58,6 +59,11 @@ def atomic_folder(target: Path, *, force: bool) -> Iterator[Path]:
         staging.chmod(0o755)
         check_target(target, force=force)
         _replace(staging, target)
+    except OSError as e:  # writing to an open file does not tell which one
+        raise VoleryError(
+            f"{target} cannot be written ({e.strerror or e}); free space there or choose "
+            "another folder"
+        ) from e
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
