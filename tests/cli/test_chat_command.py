@@ -115,8 +115,8 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def read(self) -> None:
-        """Wait for more of what it shows, a minute at most."""
-        assert select.select([self.fd], [], [], 60)[0], f"nothing more came: {self.shown!r}"
+        """Wait for more of what it shows, five minutes at most."""
+        assert select.select([self.fd], [], [], 300)[0], f"nothing more came: {self.shown!r}"
         try:
             self._raw += os.read(self.fd, 4096).decode(errors="replace")
         except OSError:  # Linux: the other side is closed
@@ -242,4 +242,4 @@ def test_sigterm_ends_it(tiny_decoder: Path) -> None:
         process.stdin.write(b"/set max_tokens 2\nhi\n")
         process.stdout.read(1)
         process.terminate()
-        assert process.wait(60) in (143, -signal.SIGTERM)
+        assert process.wait(300) in (143, -signal.SIGTERM)

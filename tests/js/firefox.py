@@ -149,7 +149,7 @@ def firefox_browser() -> Iterator[Marionette]:
                 marionette.close()
         finally:
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -99,15 +100,15 @@ async def measure(
         VoleryError: a request failed.
     """
     window, seen = Window(clients, seconds), Observations()
-    snapshots: list[EngineStats] = []
+    snapshots: list[tuple[float, EngineStats]] = []
 
     async def watch() -> None:
         await window.opened()
-        snapshots.append(model.stats())
+        snapshots.append((time.monotonic(), model.stats()))
         while window.is_open:
             progress(window.progress)
             await asyncio.sleep(min(_TICK_S, seconds))
-        snapshots.append(model.stats())
+        snapshots.append((time.monotonic(), model.stats()))
 
     watching = asyncio.ensure_future(watch())
     try:
@@ -117,12 +118,16 @@ async def measure(
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-    return _row(clients, seconds, seen, *snapshots)
+    return _row(clients, seconds, seen, snapshots)
 
 
 def _row(
-    clients: int, seconds: float, seen: Observations, before: EngineStats, after: EngineStats
+    clients: int,
+    seconds: float,
+    seen: Observations,
+    snapshots: list[tuple[float, EngineStats]],
 ) -> Row:
+    (opened, before), (closed, after) = snapshots
     steps = max(after.steps - before.steps, 1)
     return Row(
         clients,
@@ -138,6 +143,6 @@ def _row(
         Percentiles.of(seen.itl),
         round((after.seqs - before.seqs) / steps, 2),
         round((after.tokens - before.tokens) / steps, 2),
-        round((after.device_ms - before.device_ms) / (seconds * 1e3), 3),
+        round((after.device_ms - before.device_ms) / ((closed - opened) * 1e3), 3),
         round(after.prediction_error, 4),
     )
