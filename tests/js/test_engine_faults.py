@@ -77,6 +77,7 @@ InvalidInput: unknown option prmpt
 InvalidType: options is null
 TooLong: texts[0] has
 InvalidInput: the model makes embeddings
+InvalidInput: unknown option drian, expected one of drain
 """.strip().splitlines()
 
 

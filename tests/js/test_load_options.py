@@ -20,6 +20,7 @@ InvalidType: cache is boolean, expected a store or false
 InvalidType: worker is number, expected a URL or a function
 InvalidType: wasm is number, expected an object
 InvalidInput: unknown option wasm.varaint, expected variant
+InvalidInput: threads is 1000000000, expected a whole number from 1 to 64
 """.strip().splitlines()
 
 

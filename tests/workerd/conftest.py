@@ -70,7 +70,7 @@ def workerd(npm_package: NpmPackage, minilm_artifacts: Mapping[str, Path]) -> Ca
             assert process.stdin is not None
             process.stdin.close()
             try:
-                assert process.wait(timeout=30) == 0
+                assert process.wait(timeout=120) == 0
             finally:
                 process.kill()
                 assert process.stdout is not None
@@ -115,5 +115,5 @@ def wrangler_dev(project: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         process.stdout.close()

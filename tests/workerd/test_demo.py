@@ -27,7 +27,7 @@ def post(url: str, body: object) -> tuple[int, dict[str, Any]]:
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
     for _ in range(TRIES):
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=300) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             answer = error.read()
@@ -66,5 +66,5 @@ def test_wrangler_dev(
         assert status == 400
         assert "input" in answer["error"]["message"]
 
-        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as response:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=300) as response:
             assert b"# TYPE" in response.read()

@@ -6,8 +6,9 @@ import { BackendStarter } from "./backend.js";
 import { ArtifactReader } from "./artifact/reader.js";
 import { toSource } from "./artifact/source.js";
 import { defaultKvBlocks } from "./cache-size.js";
+import { checkInt } from "./checks.js";
 import { ArtifactCorrupt, throwIfAborted } from "./errors.js";
-import { WasmExecutor } from "./executor.js";
+import { MAX_THREADS, WasmExecutor } from "./executor.js";
 import { checkGoldens, parseGoldens } from "./goldens.js";
 import { KV_BLOCK } from "./program/ops.js";
 
@@ -83,6 +84,7 @@ export function createLoader(host) {
   return async function loadModel(from, options = {}) {
     const start = performance.now();
     const { signal, onProgress, threads = 1 } = options;
+    checkInt("threads", threads, 1, MAX_THREADS);
     const source = toSource(from, host.source);
     // What the host can do, its wasm build and its workers are found while the manifest is on
     // its way.

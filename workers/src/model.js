@@ -1,5 +1,5 @@
 /** The public face of a loaded model. */
-import { checkDeadline, checkInt } from "./checks.js";
+import { checkDeadline, checkInt, checkNames } from "./checks.js";
 import { closedError } from "./engine/engine.js";
 import { encodeOptions, vectorFormat } from "./embedding/options.js";
 import { Pipeline } from "./embedding/pipeline.js";
@@ -213,8 +213,10 @@ export class Model {
    *
    * @param {{drain?: boolean}} [options] drain: let submitted work finish; otherwise it ends
    *   with `Aborted`
+   * @throws {InvalidInput} unknown option; nothing is closed
    */
-  async close(options) {
+  async close(options = {}) {
+    checkNames(options, ["drain"]);
     this.#closed = true;
     await this.#engine.close(options);
   }

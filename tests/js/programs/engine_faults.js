@@ -130,6 +130,7 @@ const scenarios = {
       refusals.push(await refusal(() => model.embed(texts, options)));
     }
     refusals.push(await refusal(() => model.generate("a")));
+    refusals.push(await refusal(() => model.close({ drian: true })));
     return { refusals, idle: idle(model.stats()) };
   },
 

@@ -34,6 +34,12 @@ export async function main({ volery }) {
       ),
     );
   }
+  refusals.push(
+    await volery.loadModel(source, { threads: 1e9 }).then(
+      () => null,
+      ({ name, message }) => `${name}: ${message}`,
+    ),
+  );
   const good = { signal: undefined, onProgress: () => {}, cache: null, threads: 1 };
   const { name } = await volery.load(source, good).catch((error) => error);
   return { refusals, good: name, opened };
