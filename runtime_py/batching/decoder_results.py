@@ -85,7 +85,7 @@ class DecoderResults:
                 residents.end(sample, trust=False)
                 reason = FinishReason.NON_FINITE
                 self._finish(sample.request, reason, sample.index, event.step_id)
-        sampled, step_id, size = event.sampled, event.step_id, kv.block_size
+        sampled, step_id = event.sampled, event.step_id
         queue = lane.queue
         line = lane.cost.line(step.shape.threads)
         charge_ns = int(min(line.seq + line.token, _MOST_CHARGE_NS)) if queue.num_seqs else 0
@@ -101,11 +101,7 @@ class DecoderResults:
                 kv.computed(sample.seq_id, count - 1)
                 residents.changed()
             seq, token = sample.kv, sampled[row]
-            if seq.copy is None and (seq.computed + 1) % size:
-                seq.computed += 1  # what `advance` would do
-                seq.tokens.append(token)
-            else:
-                kv.advance(seq, token)
+            kv.advance(seq, token)
             request = sample.request
             if charge_ns:  # an account matters while somebody waits
                 queue.of(request.traffic).tenants.charge(request.tenant, charge_ns)

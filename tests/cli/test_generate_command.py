@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ import pytest
 import runtime_py as rt
 from tests.cli.conftest import Run
 from tests.engine.tiny import run as run_async
-from toolchain.cli.generation_options import unescaped
+from toolchain.cli import chat, generate
+from toolchain.cli.generation_options import DEFAULTS, unescaped
 from toolchain.cli.terminal import Writer, visible
 
 ROOT = Path(__file__).parents[2]
@@ -164,6 +167,12 @@ def test_an_embedding_model_is_told_apart(toolchain: Run, tmp_path: Path) -> Non
     assert "error: the model makes embeddings, it cannot generate text" in done.stderr
     missing = toolchain("generate", tmp_path / "nowhere", "a")
     assert "is not a folder" in missing.stderr
+
+
+@pytest.mark.parametrize("command", [generate.generate, chat.chat])
+def test_options_have_the_defaults_of_the_model(command: Callable[..., None]) -> None:
+    parameters = inspect.signature(command).parameters
+    assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
 
 
 def test_control_characters_are_shown_on_a_terminal_only() -> None:

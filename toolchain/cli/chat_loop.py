@@ -7,14 +7,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runtime_py.engine import EngineStats
 from runtime_py.errors import DeviceLost, TooLong, VoleryError
 from runtime_py.generation.results import TextPiece
 from runtime_py.sync import SyncModel
 from toolchain.cli.chat_session import ChatSession
-from toolchain.cli.line_editor import LineEditor
 from toolchain.cli.terminal import Writer, visible
+
+if TYPE_CHECKING:
+    from toolchain.cli.line_editor import LineEditor
 
 _HELP = """\
 /help               this list
@@ -50,6 +53,8 @@ class ChatLoop:
     def run(self) -> int:
         """The conversation, to its end; the command's exit status."""
         if self._interactive:
+            from toolchain.cli.line_editor import LineEditor  # slow to import
+
             self._editor = LineEditor(_COMMANDS)
             self._say(f"{self._model.info.id}: /help lists the commands, /exit leaves")
         going_on = True

@@ -132,7 +132,7 @@ class ChatSession:
         generate_options(
             vocab_size=self._info.vocab_size,
             max_context=self._info.max_context,
-            **{**DEFAULTS, **options},
+            **options,
         )
 
     # --- files

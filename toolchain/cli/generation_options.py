@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+
+from runtime_py.generation.options import generate_options
 
 _PANEL = "Sampling"
 
@@ -76,18 +79,12 @@ def sampling(
     return {name: value for name, value in options.items() if value != DEFAULTS[name]}
 
 
-DEFAULTS: dict[str, Any] = {
-    "max_tokens": None,
-    "temperature": 0.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "seed": None,
-    "stop": None,
-}
+_NAMES = (
+    *("max_tokens", "temperature", "top_k", "top_p", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "stop"),
+)
+_PARAMETERS = inspect.signature(generate_options).parameters
+DEFAULTS: dict[str, Any] = {name: _PARAMETERS[name].default for name in _NAMES}
 
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 

@@ -87,7 +87,6 @@ export class WasmExecutor {
   static async create(host, programBytes, shards, options) {
     const program = decodeProgram(programBytes);
     const limits = limitsOf(program, options);
-    integer(options.threads, 1, MAX_THREADS, "threads");
     const starter = options.starter ?? new BackendStarter(host, options);
     const model = {
       program,
