@@ -49,6 +49,12 @@ def test_programs_run_in_the_python_scheduler(page: Any) -> None:
         "ZeroDivisionError: division by zero",
     ]
 
+    # A stop counts from the first moment on, while the last program's models are closed too.
+    page.fill("#code", "import asyncio\nwhile True:\n    await asyncio.sleep(0.01)")
+    page.evaluate("document.querySelector('#run').click(); document.querySelector('#stop').click()")
+    page.wait_for_selector("#output:has-text('Stopped.')")
+    page.wait_for_selector("#run:enabled")
+
     # A new line keeps the indentation, and Escape ends what runs.
     page.fill("#code", "")
     page.focus("#code")

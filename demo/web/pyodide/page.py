@@ -3,6 +3,7 @@
 import asyncio
 import platform
 import traceback
+from collections.abc import Coroutine
 from typing import Any
 
 import js
@@ -16,7 +17,8 @@ VERSION = platform.python_version()
 
 _models: list[runtime_py.Model] = []
 _proxies: list[Any] = []
-_running: asyncio.Task[Any] | None = None
+_running: asyncio.Future[None] | None = None
+_closing: asyncio.Future[None] | None = None
 
 
 async def load(source: str, **options: Any) -> runtime_py.Model:
@@ -45,13 +47,24 @@ async def load(source: str, **options: Any) -> runtime_py.Model:
     return model
 
 
-async def run(code: str) -> str:
-    """Run a program; what went wrong as text, or nothing."""
+def run(code: str) -> Coroutine[Any, Any, str]:
+    """Begin a program, which `stop` ends from now on; what went wrong as text, or nothing."""
     global _running
-    await _close_models()
-    _running = asyncio.create_task(eval_code_async(code, {"__name__": "__main__"}))
+    _running = asyncio.ensure_future(_program(code))
+    return _outcome(_running)
+
+
+async def _program(code: str) -> None:
+    global _closing
+    _closing = asyncio.ensure_future(_close_models())
+    await asyncio.shield(_closing)  # whoever stops the program does not stop this half-way
+    await eval_code_async(code, {"__name__": "__main__"})
+
+
+async def _outcome(program: asyncio.Future[None]) -> str:
+    global _running
     try:
-        await _running
+        await program
     except asyncio.CancelledError:
         return "Stopped."
     except BaseException as error:
